@@ -1,0 +1,103 @@
+//! The one door to files: every error names the path, and every write is atomic.
+
+use anyhow::{Context, Result};
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Reads a whole file that is expected to be at most `limit` bytes.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let file = File::open(path).with_context(|| format!("can't open {}", path.display()))?;
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).with_context(|| format!("can't read {}", path.display()))?;
+    anyhow::ensure!(bytes.len() as u64 <= limit, "{} is larger than the {} allowed for it", path.display(), crate::human(limit));
+    Ok(bytes)
+}
+
+/// Reads a UTF-8 text file that is expected to be at most 64 MB.
+pub fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read(path, 64_000_000)?).ok().with_context(|| format!("{} is not UTF-8 text", path.display()))
+}
+
+/// Makes a folder and its parents.
+pub fn create_dir(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).with_context(|| format!("can't make the folder {}", path.display()))
+}
+
+/// Replaces `path` by `bytes`: temporary name in the same folder, sync, rename, sync of the folder.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_atomic_with(path, |out| out.write_all(bytes).context("write failed"))
+}
+
+/// Like [`write_atomic`], with the content streamed by `fill`; on an error the old file stays and the temporary one is removed.
+pub fn write_atomic_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let part = part_path(path);
+    let result = (|| {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&part)?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        fill(&mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        drop(out);
+        std::fs::rename(&part, path)?;
+        sync_parent(path);
+        Ok(())
+    })();
+    if result.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    result.map_err(|e: anyhow::Error| e.context(format!("can't write {}", path.display())))
+}
+
+/// Renames a finished folder into place and syncs the parent.
+pub fn rename(from: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(from, to).with_context(|| format!("can't rename {} to {}", from.display(), to.display()))?;
+    sync_parent(to);
+    Ok(())
+}
+
+/// Makes a rename durable. Not every file system can sync a folder, and the data itself is synced already: errors are ignored.
+fn sync_parent(path: &Path) {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(dir) = File::open(parent) {
+        let _ = dir.sync_all();
+    }
+}
+
+/// `.<name>.<pid>.part` beside `path`, cut so that it stays under the 255 bytes that file systems allow.
+fn part_path(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut end = name.len().min(200);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    path.with_file_name(format!(".{}.{}.part", &name[..end], std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_no_temporary_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.txt");
+        write_atomic(&path, b"old").unwrap();
+        let failed = write_atomic_with(&path, |out| {
+            out.write_all(b"half of the ne")?;
+            anyhow::bail!("disk full")
+        });
+        assert!(format!("{:#}", failed.unwrap_err()).contains("a.txt"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn reading_stops_at_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("big");
+        std::fs::write(&path, [0; 100]).unwrap();
+        assert!(read(&path, 99).unwrap_err().to_string().contains("larger"));
+        assert_eq!(read(&path, 100).unwrap().len(), 100);
+    }
+}

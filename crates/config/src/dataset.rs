@@ -1,0 +1,207 @@
+//! `datasets:` folders of pictures with captions.
+
+use crate::scalar::{Flag, Number, TextOrFalse, Whole, Wholes};
+use crate::section::section;
+use crate::{path, run};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use std::path::PathBuf;
+
+section! {
+    RawDataset {
+        #[serde(alias = "dataset_path", alias = "path")]
+        folder_path: String,
+        /// Subfolders too?
+        recursive: Flag,
+        /// Extension of the caption files, with or without the dot.
+        caption_ext: String,
+        /// Replaces `[trigger]`, and is put in front of captions without it; default: the run's.
+        trigger_word: String,
+        /// For pictures without a caption file.
+        default_caption: TextOrFalse,
+        /// Side of the square whose area a picture is fitted to; a list trains each picture at each resolution.
+        resolution: Wholes,
+        num_repeats: Whole,
+        flip_x: Flag,
+        caption_dropout_rate: Number,
+        shuffle_tokens: Flag,
+        /// Number of leading tags that are neither shuffled nor dropped.
+        keep_tokens: Whole,
+        token_dropout_rate: Number,
+        cache_latents: Flag,
+        cache_latents_to_disk: Flag,
+        cache_text_embeddings: Flag,
+        /// false: every picture is cropped to a square.
+        buckets: Flag,
+        /// `ratio`: ai-toolkit's buckets, one for nearly every aspect ratio; `list`: sd-scripts' fixed list.
+        bucket_scheme: String,
+        /// Sides are multiples of this; default: what the model needs.
+        #[serde(alias = "bucket_tolerance", alias = "bucket_reso_steps")]
+        bucket_step: Whole,
+        #[serde(alias = "min_bucket_reso")]
+        min_bucket: Whole,
+        #[serde(alias = "max_bucket_reso")]
+        max_bucket: Whole,
+        /// `skip` or `stop`: what a picture that can't be used does.
+        bad_images: String,
+        r#type: String,
+    }
+    no effect {
+        num_workers: "latents are cached, so no loader has to keep up",
+        prefetch_factor: "latents are cached, so no loader has to keep up",
+        cache_latents_num_workers: "all cores decode",
+        load_image_when_caching_latents: "pictures are decoded when they are encoded",
+        replay_transforms: "every random draw is reproducible",
+        num_frames: "these are pictures",
+        shrink_video_to_frames: "these are pictures",
+        fps: "these are pictures",
+        fast_image_size: "sizes are read from the files' headers",
+    }
+    not yet {
+        batch_size: "", random_triggers: "", random_triggers_max: 1, random_scale: false, random_crop: false, scale: 1.0,
+        is_reg: false, prior_reg: false, network_weight: 1.0, flip_y: false, augments: "", augmentations: "", replacements: "",
+        control_path: "", control_path_1: "", control_path_2: "", control_path_3: "", control_from_same_folder: false,
+        full_size_control_images: true, inpaint_path: "", alpha_mask: false, mask_path: "", unconditional_path: "", invert_mask: false,
+        mask_min_value: 0, cache_tensors_to_disk: false, cache_clip_vision_to_disk: false, standardize_images: false,
+        loss_multiplier: 1.0, square_crop: false, auto_frame_count: false, controls: "", do_i2v: false, do_audio: false,
+    }
+}
+
+/// Which sizes pictures are brought to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BucketScheme {
+    Ratio,
+    List,
+}
+
+/// What happens when a picture of the folder can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BadImages {
+    Skip,
+    Stop,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DatasetConfig {
+    pub folder_path: PathBuf,
+    pub recursive: bool,
+    /// Without the dot.
+    pub caption_ext: String,
+    pub trigger_word: Option<String>,
+    pub default_caption: Option<String>,
+    pub resolution: Vec<u32>,
+    pub num_repeats: u32,
+    pub flip_x: bool,
+    pub caption_dropout_rate: f64,
+    pub shuffle_tokens: bool,
+    pub keep_tokens: usize,
+    pub token_dropout_rate: f64,
+    pub cache_latents: bool,
+    pub cache_latents_to_disk: bool,
+    pub buckets: bool,
+    pub bucket_scheme: BucketScheme,
+    /// `None`: what the model needs.
+    pub bucket_step: Option<u32>,
+    pub min_bucket: Option<u32>,
+    pub max_bucket: Option<u32>,
+    pub bad_images: BadImages,
+}
+
+pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, notices: &mut Vec<String>) -> Result<DatasetConfig> {
+    let section = format!("datasets[{index}]");
+    raw.check_foreign(&section, notices)?;
+    let key = |name: &str| format!("{section}.{name}");
+    if let Some(kind) = raw.r#type.as_deref().filter(|kind| *kind != "image") {
+        bail!("{}: {kind} is not supported; only `image` is", key("type"));
+    }
+    let folder = raw.folder_path.as_deref().with_context(|| format!("{} is missing: the folder of the pictures", key("folder_path")))?;
+    let (cache_latents, cache_latents_to_disk) = latent_cache(raw.cache_latents, raw.cache_latents_to_disk, &section)?;
+    let bounds = |value: Option<Whole>, name: &str| value.map(|v| side(&key(name), v.0)).transpose();
+    let (min_bucket, max_bucket) = (bounds(raw.min_bucket, "min_bucket")?, bounds(raw.max_bucket, "max_bucket")?);
+    if let (Some(min), Some(max)) = (min_bucket, max_bucket) {
+        ensure!(min <= max, "{} ({min}) is more than {} ({max})", key("min_bucket"), key("max_bucket"));
+    }
+    Ok(DatasetConfig {
+        folder_path: path::read(&key("folder_path"), folder)?,
+        recursive: raw.recursive.is_none_or(|f| f.0),
+        caption_ext: caption_ext(&key("caption_ext"), raw.caption_ext.as_deref().unwrap_or("txt"))?,
+        trigger_word: run::text(raw.trigger_word).or(trigger.map(str::to_string)),
+        default_caption: run::text(raw.default_caption.map(|t| t.0)),
+        resolution: resolutions(&key("resolution"), raw.resolution)?,
+        num_repeats: repeats(&key("num_repeats"), raw.num_repeats)?,
+        flip_x: raw.flip_x.is_some_and(|f| f.0),
+        caption_dropout_rate: rate(&key("caption_dropout_rate"), raw.caption_dropout_rate)?,
+        shuffle_tokens: raw.shuffle_tokens.is_some_and(|f| f.0),
+        keep_tokens: raw.keep_tokens.map_or(0, |n| n.0) as usize,
+        token_dropout_rate: rate(&key("token_dropout_rate"), raw.token_dropout_rate)?,
+        cache_latents,
+        cache_latents_to_disk,
+        buckets: raw.buckets.is_none_or(|f| f.0),
+        bucket_scheme: scheme(&key("bucket_scheme"), raw.bucket_scheme.as_deref())?,
+        bucket_step: raw.bucket_step.map(|v| side(&key("bucket_step"), v.0)).transpose()?,
+        min_bucket,
+        max_bucket,
+        bad_images: match raw.bad_images.as_deref().unwrap_or("skip") {
+            "skip" => BadImages::Skip,
+            "stop" => BadImages::Stop,
+            other => bail!("{}: {other} is unknown; it is skip or stop", key("bad_images")),
+        },
+    })
+}
+
+/// Both caches are on unless switched off; one on disk includes the one that is asked for in memory.
+fn latent_cache(memory: Option<Flag>, disk: Option<Flag>, section: &str) -> Result<(bool, bool)> {
+    match (memory.map(|f| f.0), disk.map(|f| f.0)) {
+        (Some(false), Some(true)) => {
+            bail!("{section}.cache_latents: false contradicts {section}.cache_latents_to_disk: true; remove one")
+        }
+        (Some(false), _) => Ok((false, false)),
+        (_, disk) => Ok((true, disk.unwrap_or(true))),
+    }
+}
+
+fn caption_ext(key: &str, ext: &str) -> Result<String> {
+    let ext = ext.trim().trim_start_matches('.');
+    ensure!(!ext.is_empty() && !ext.contains(['/', '\\']), "{key}: `{ext}` is not a file extension");
+    Ok(ext.to_string())
+}
+
+fn resolutions(key: &str, sizes: Option<Wholes>) -> Result<Vec<u32>> {
+    let sizes = sizes.map_or(vec![512], |s| s.0);
+    ensure!(!sizes.is_empty(), "{key} is an empty list");
+    let mut seen = Vec::new();
+    for size in sizes {
+        let size = side(key, size)?;
+        ensure!(!seen.contains(&size), "{key}: {size} is given twice; use num_repeats to weigh a resolution");
+        seen.push(size);
+    }
+    Ok(seen)
+}
+
+fn side(key: &str, pixels: u64) -> Result<u32> {
+    ensure!((8..=16384).contains(&pixels), "{key}: {pixels} pixels is not between 8 and 16384");
+    Ok(pixels as u32)
+}
+
+fn repeats(key: &str, repeats: Option<Whole>) -> Result<u32> {
+    let repeats = repeats.map_or(1, |r| r.0);
+    ensure!((1..=100_000).contains(&repeats), "{key}: {repeats} is not between 1 and 100000");
+    Ok(repeats as u32)
+}
+
+/// A share between 0 and 1.
+fn rate(key: &str, rate: Option<Number>) -> Result<f64> {
+    let rate = rate.map_or(0.0, |r| r.0);
+    ensure!((0.0..=1.0).contains(&rate), "{key}: {rate} is not a share between 0 and 1");
+    Ok(rate)
+}
+
+fn scheme(key: &str, name: Option<&str>) -> Result<BucketScheme> {
+    match name.unwrap_or("ratio") {
+        "ratio" | "ai-toolkit" => Ok(BucketScheme::Ratio),
+        "list" | "sd-scripts" => Ok(BucketScheme::List),
+        other => bail!("{key}: {other} is unknown; it is ratio or list"),
+    }
+}

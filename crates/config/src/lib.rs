@@ -1,0 +1,86 @@
+//! The config of a run: one YAML file in the vocabulary of ai-toolkit's process section, written flat.
+//!
+//! Three stages, one direction. The *raw* form of a section is what the file may say (serde; every key optional, unknown keys
+//! refused). *Resolving* checks ranges and conflicts and fills defaults. The *resolved* [`RunConfig`] is a plain struct: written
+//! as YAML it is itself a config that loads to the identical value, so a run can keep its own frozen copy.
+//!
+//! A section's keys, meaning, defaults and checks are in the file of its name. What ai-toolkit knows and velatura has no use for
+//! is listed there too, with the reason; a key that neither knows is an error that names the nearest one.
+
+mod error;
+mod job;
+mod overrides;
+mod path;
+mod scalar;
+mod section;
+mod text;
+
+pub mod dataset;
+pub mod logging;
+pub mod lr_scheduler;
+pub mod memory;
+pub mod model;
+pub mod network;
+pub mod optimizer;
+pub mod run;
+pub mod sample;
+pub mod save;
+pub mod train;
+
+pub use dataset::{BadImages, BucketScheme, DatasetConfig};
+pub use logging::LoggingConfig;
+pub use lr_scheduler::{Scheduler, SchedulerParams};
+pub use memory::MemoryConfig;
+pub use model::{ModelConfig, Prediction};
+pub use network::{NetworkConfig, NetworkType};
+pub use optimizer::{Optimizer, OptimizerParams};
+pub use run::RunConfig;
+pub use sample::{SampleConfig, SamplePrompt, Sampler};
+pub use save::{Layout, SaveConfig};
+pub use train::{Checkpointing, LongCaptions, TrainConfig};
+
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// A resolved config, and what a user should know about how it was read.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub config: RunConfig,
+    /// Keys that were accepted and have no effect here, each with the reason; surprising but legal settings.
+    pub notices: Vec<String>,
+}
+
+/// Largest config file: far beyond any real one, small enough that a wrong file is refused at once.
+const LARGEST_FILE: u64 = 4_000_000;
+
+/// Reads a config from bytes. `origin` names it in errors; `overrides` are `--set` pairs such as `("train.lr", "1e-4")`.
+pub fn load(bytes: &[u8], origin: &str, overrides: &[(String, String)]) -> Result<Loaded> {
+    let text = text::decode(bytes, origin)?;
+    let mut notices = Vec::new();
+    let mut raw = job::read(&text, origin, &mut notices)?;
+    for (key, value) in overrides {
+        raw = overrides::apply(raw, key, value)?;
+    }
+    let config = run::resolve(raw, &mut notices).with_context(|| format!("{origin} is not a config that can run"))?;
+    Ok(Loaded { config, notices })
+}
+
+/// Reads a config file; `-` is standard input.
+pub fn load_file(path: &Path, overrides: &[(String, String)]) -> Result<Loaded> {
+    if path == Path::new("-") {
+        use std::io::Read;
+        let mut bytes = Vec::new();
+        std::io::stdin().take(LARGEST_FILE).read_to_end(&mut bytes).context("can't read the config from standard input")?;
+        return load(&bytes, "standard input", overrides);
+    }
+    load(&base::fs::read(path, LARGEST_FILE)?, &path.display().to_string(), overrides)
+}
+
+/// Splits a `--set` argument at its first `=`.
+pub fn parse_override(argument: &str) -> Result<(String, String)> {
+    let (key, value) = argument.split_once('=').with_context(|| format!("--set {argument}: expected KEY=VALUE, such as train.lr=1e-4"))?;
+    Ok((key.trim().to_string(), value.trim().to_string()))
+}
+
+#[cfg(test)]
+mod tests;

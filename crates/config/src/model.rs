@@ -1,0 +1,140 @@
+//! `model:` the base model that stays frozen.
+
+use crate::scalar::{Flag, Whole};
+use crate::section::section;
+use crate::{path, run};
+use anyhow::{Context, Result, bail, ensure};
+use base::DType;
+use serde::{Serialize, Serializer};
+
+section! {
+    RawModel {
+        /// Folder (diffusers layout), single file, or Hugging Face id `owner/name`.
+        #[serde(alias = "path")]
+        name_or_path: String,
+        /// Type that the base weights are held in; default: `train.dtype`, or the file's type if that is narrower.
+        dtype: String,
+        /// Another VAE than the model's own.
+        vae_path: String,
+        /// Family that the model is expected to be (`sd1`, `sd2`, …); checked against the file.
+        arch: String,
+        /// `epsilon` or `v_prediction`; default: what the model's files say.
+        prediction_type: String,
+        is_v_pred: Flag,
+        is_v2: Flag,
+        /// 1: the text encoder's last layer; 2: the one before it; …
+        clip_skip: Whole,
+    }
+    no effect {
+        low_vram: "memory is planned, see the section memory",
+        quantize: "base weights are held as model.dtype says",
+        quantize_te: "text-encoder weights are held as model.dtype says",
+        qtype: "base weights are held as model.dtype says",
+        qtype_te: "text-encoder weights are held as model.dtype says",
+        text_encoder_bits: "text-encoder weights are held as model.dtype says",
+        vae_device: "there is one device",
+        vae_dtype: "the VAE computes in a type that is safe for it",
+        te_device: "there is one device",
+        te_dtype: "text-encoder weights are held as model.dtype says",
+        layer_offloading: "memory is planned, see the section memory",
+        layer_offloading_transformer_percent: "memory is planned, see the section memory",
+        layer_offloading_text_encoder_percent: "memory is planned, see the section memory",
+        auto_memory: "memory is planned, see the section memory",
+        compile: "the computation is always a planned graph",
+        block_compile: "the computation is always a planned graph",
+        compile_mode: "the computation is always a planned graph",
+        compile_fullgraph: "the computation is always a planned graph",
+        compile_dynamic: "the computation is always a planned graph",
+        split_model_over_gpus: "there is one device",
+        attn_masking: "it belongs to another family of models",
+        use_text_encoder_1: "the model has one text encoder",
+        use_text_encoder_2: "the model has one text encoder",
+    }
+    not yet {
+        is_xl: false, is_flux: false, is_v3: false, is_lumina2: false, is_pixart: false, is_auraflow: false, is_ssd: false, is_vega: false,
+        refiner_name_or_path: "", lora_path: "", assistant_lora_path: "", inference_lora_path: "", unconditional_lora_path: "",
+        unet_path: "", te_name_or_path: "", extras_name_or_path: "", accuracy_recovery_adapter: "", model_kwargs: "", model_paths: "",
+        ignore_if_contains: "", only_if_contains: "",
+    }
+}
+
+/// What the network predicts: the noise, or the velocity of "Progressive Distillation" (Salimans & Ho, 2022).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Prediction {
+    Epsilon,
+    VPrediction,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelConfig {
+    pub name_or_path: String,
+    /// `None`: `train.dtype`, or the file's own type if that is narrower.
+    #[serde(serialize_with = "optional_dtype")]
+    pub dtype: Option<DType>,
+    pub vae_path: Option<String>,
+    pub arch: Option<String>,
+    /// `None`: what the model's files say.
+    pub prediction_type: Option<Prediction>,
+    pub clip_skip: usize,
+}
+
+pub(crate) fn resolve(raw: RawModel, notices: &mut Vec<String>) -> Result<ModelConfig> {
+    raw.check_foreign("model", notices)?;
+    let name = raw.name_or_path.as_deref().context("model.name_or_path is missing: a folder, a file, or a Hugging Face id")?;
+    let clip_skip = raw.clip_skip.map_or(1, |skip| skip.0);
+    ensure!((1..=12).contains(&clip_skip), "model.clip_skip: {clip_skip} is not between 1 (the last layer) and 12");
+    let arch = match (run::text(raw.arch), raw.is_v2.is_some_and(|flag| flag.0)) {
+        (Some(arch), true) if !arch.starts_with("sd2") => bail!("model.arch: {arch} contradicts model.is_v2: true"),
+        (None, true) => Some("sd2".to_string()),
+        (arch, _) => arch,
+    };
+    Ok(ModelConfig {
+        name_or_path: path::read_text("model.name_or_path", name)?,
+        dtype: raw.dtype.as_deref().filter(|d| *d != "auto").map(|d| read_dtype("model.dtype", d)).transpose()?,
+        vae_path: run::text(raw.vae_path).map(|p| path::read_text("model.vae_path", &p)).transpose()?,
+        arch,
+        prediction_type: prediction(raw.prediction_type.as_deref(), raw.is_v_pred.map(|f| f.0))?,
+        clip_skip: clip_skip as usize,
+    })
+}
+
+fn prediction(name: Option<&str>, is_v: Option<bool>) -> Result<Option<Prediction>> {
+    let named = match name {
+        None => None,
+        Some("epsilon" | "eps") => Some(Prediction::Epsilon),
+        Some("v_prediction" | "v") => Some(Prediction::VPrediction),
+        Some(other) => bail!("model.prediction_type: {other} is unknown; it is epsilon or v_prediction"),
+    };
+    match (named, is_v) {
+        (Some(Prediction::Epsilon), Some(true)) => bail!("model.prediction_type: epsilon contradicts model.is_v_pred: true"),
+        (None, Some(true)) => Ok(Some(Prediction::VPrediction)),
+        (named, _) => Ok(named),
+    }
+}
+
+/// A float type by any of the names in use.
+pub(crate) fn read_dtype(key: &str, name: &str) -> Result<DType> {
+    DType::parse(name.trim()).with_context(|| format!("{key}: {name} is not a float type; use fp32, bf16 or fp16"))
+}
+
+/// The names that configs use.
+pub(crate) fn dtype_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "fp32",
+        DType::BF16 => "bf16",
+        DType::F16 => "fp16",
+        DType::U32 => "u32",
+    }
+}
+
+pub(crate) fn dtype<S: Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(dtype_name(*dtype))
+}
+
+fn optional_dtype<S: Serializer>(dtype: &Option<DType>, serializer: S) -> Result<S::Ok, S::Error> {
+    match dtype {
+        Some(dtype) => serializer.serialize_str(dtype_name(*dtype)),
+        None => serializer.serialize_none(),
+    }
+}

@@ -1,0 +1,171 @@
+//! The whole config: top-level keys and the sections.
+
+use crate::dataset::{DatasetConfig, RawDataset};
+use crate::logging::{LoggingConfig, RawLogging};
+use crate::memory::{MemoryConfig, RawMemory};
+use crate::model::{ModelConfig, RawModel};
+use crate::network::{NetworkConfig, RawNetwork};
+use crate::sample::{RawSample, SampleConfig};
+use crate::save::{RawSave, SaveConfig};
+use crate::scalar::Whole;
+use crate::section::section;
+use crate::train::{RawTrain, TrainConfig};
+use crate::{path, train};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use std::path::PathBuf;
+
+section! {
+    RawRun {
+        /// Name of the run: its folder and the stem of its files.
+        name: String,
+        /// Folder that the run's folder is made in.
+        #[serde(alias = "output")]
+        training_folder: String,
+        /// `auto` or `cpu`.
+        device: String,
+        /// Seed of everything random.
+        #[serde(alias = "training_seed")]
+        seed: Whole,
+        /// Word that stands for what is learned; replaces `[trigger]` in captions and prompts.
+        trigger_word: String,
+        /// Folder for cached latents and text embeddings; default: `cache` in the training folder.
+        cache_dir: String,
+        model: RawModel,
+        network: RawNetwork,
+        datasets: Vec<RawDataset>,
+        train: RawTrain,
+        save: RawSave,
+        sample: RawSample,
+        logging: RawLogging,
+        memory: RawMemory,
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    no effect {
+        performance_log_every: "every step's times are in metrics.jsonl",
+        log_dir: "metrics are written to metrics.jsonl in the run's folder",
+        sqlite_db_path: "there is no job database",
+        torch_profiler: "there is no PyTorch in here",
+        is_ui: "there is no such interface",
+    }
+    not yet {
+        first_sample: "",
+        guidance: "",
+        embedding: "",
+        decorator: "",
+        adapter: "",
+        slider: "",
+    }
+}
+
+/// A resolved config: every value present, checked, and in its final unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunConfig {
+    pub name: String,
+    pub training_folder: PathBuf,
+    /// `auto` or `cpu`.
+    pub device: String,
+    pub seed: u64,
+    pub trigger_word: Option<String>,
+    pub cache_dir: PathBuf,
+    pub model: ModelConfig,
+    pub network: NetworkConfig,
+    pub datasets: Vec<DatasetConfig>,
+    pub train: TrainConfig,
+    pub save: SaveConfig,
+    pub sample: SampleConfig,
+    pub logging: LoggingConfig,
+    pub memory: MemoryConfig,
+}
+
+impl RunConfig {
+    /// Folder of the run: `<training_folder>/<name>`.
+    pub fn run_folder(&self) -> PathBuf {
+        self.training_folder.join(&self.name)
+    }
+
+    /// The config as YAML that [`crate::load`] reads back to the identical value.
+    pub fn to_yaml(&self) -> Result<String> {
+        serde_saphyr::to_string(self).context("the resolved config can't be written as YAML")
+    }
+
+    pub fn to_json(&self) -> Result<serde_json::Value> {
+        serde_json::to_value(self).context("the resolved config can't be written as JSON")
+    }
+}
+
+/// Checks everything that can be checked without touching the machine, and fills defaults.
+pub(crate) fn resolve(raw: RawRun, notices: &mut Vec<String>) -> Result<RunConfig> {
+    raw.check_foreign("", notices)?;
+    check_kind(raw.kind.as_deref())?;
+    let training_folder = path::read("training_folder", raw.training_folder.as_deref().unwrap_or("output"))?;
+    let trigger_word = text(raw.trigger_word);
+    let datasets = raw.datasets.unwrap_or_default();
+    ensure!(!datasets.is_empty(), "datasets is missing: give at least one entry with folder_path");
+    let cache_dir = match &raw.cache_dir {
+        Some(folder) => path::read("cache_dir", folder)?,
+        None => training_folder.join("cache"),
+    };
+    let text_cache: Vec<Option<bool>> = datasets.iter().map(|d| d.cache_text_embeddings.map(|f| f.0)).collect();
+    let datasets = datasets
+        .into_iter()
+        .enumerate()
+        .map(|(i, d)| crate::dataset::resolve(d, i, trigger_word.as_deref(), notices))
+        .collect::<Result<Vec<_>>>()?;
+    let (mut train, train_wish) = train::resolve(raw.train.unwrap_or_default(), notices)?;
+    train::resolve_text_cache(&mut train, train_wish, &text_cache, &datasets)?;
+    let seed = raw.seed.map_or(42, |s| s.0);
+    Ok(RunConfig {
+        name: check_name(&raw.name.context("name is missing: it names the run's folder and files")?)?,
+        training_folder,
+        device: check_device(raw.device.as_deref().unwrap_or("auto"))?,
+        seed,
+        cache_dir,
+        model: crate::model::resolve(raw.model.context("model is missing: give model.name_or_path")?, notices)?,
+        network: crate::network::resolve(raw.network.unwrap_or_default(), notices)?,
+        datasets,
+        save: crate::save::resolve(raw.save.unwrap_or_default(), notices)?,
+        sample: crate::sample::resolve(raw.sample.unwrap_or_default(), trigger_word.as_deref(), notices)?,
+        logging: crate::logging::resolve(raw.logging.unwrap_or_default(), notices)?,
+        memory: crate::memory::resolve(raw.memory.unwrap_or_default(), notices)?,
+        trigger_word,
+        train,
+    })
+}
+
+/// A text that says something, trimmed; empty is the same as absent.
+pub(crate) fn text(value: Option<String>) -> Option<String> {
+    value.map(|t| t.trim().to_string()).filter(|t| !t.is_empty())
+}
+
+fn check_kind(kind: Option<&str>) -> Result<()> {
+    match kind {
+        None | Some("sd_trainer" | "diffusion_trainer" | "ui_trainer") => Ok(()),
+        Some(other) => bail!("type: {other} is not a kind of run that velatura does; `sd_trainer` (training a LoRA) is"),
+    }
+}
+
+fn check_device(device: &str) -> Result<String> {
+    match device.trim() {
+        name @ ("auto" | "cpu") => Ok(name.to_string()),
+        other => bail!("device: {other} is not supported by this build; use auto or cpu"),
+    }
+}
+
+/// The name becomes a folder and the stem of files on any system.
+fn check_name(name: &str) -> Result<String> {
+    const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
+    let name = name.trim();
+    let stem = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let port = (stem.starts_with("com") || stem.starts_with("lpt")) && stem.len() == 4 && stem.ends_with(|c: char| c.is_ascii_digit());
+    ensure!(!name.is_empty(), "name is empty");
+    ensure!(name.len() <= 200, "name is {} bytes long; at most 200 fit into a file name with what is added to it", name.len());
+    ensure!(!RESERVED.contains(&stem.as_str()) && !port, "name: `{name}` is a reserved file name on Windows; choose another");
+    ensure!(!name.ends_with('.'), "name: `{name}` ends in a dot, which Windows drops from file names");
+    ensure!(!name.starts_with('.'), "name: `{name}` starts with a dot, which would hide the run's folder");
+    if let Some(bad) = name.chars().find(|c| c.is_control() || "/\\:*?\"<>|".contains(*c)) {
+        bail!("name: `{}` can't be used in file names; put folders into training_folder", bad.escape_default());
+    }
+    Ok(name.to_string())
+}

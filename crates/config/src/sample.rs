@@ -1,0 +1,225 @@
+//! `sample:` pictures made while training.
+
+use crate::run;
+use crate::scalar::{Flag, Number, TextOrFalse, Whole};
+use crate::section::section;
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+section! {
+    RawSample {
+        /// `ddim` or `euler`.
+        sampler: String,
+        /// Steps between samples; 0: none but those at the end.
+        #[serde(alias = "every")]
+        sample_every: Whole,
+        width: Whole,
+        height: Whole,
+        /// A prompt a line, with inline flags: `--n` negative, `--w`, `--h`, `--d` seed, `--l` guidance, `--s` steps.
+        prompts: Vec<String>,
+        samples: Vec<RawPrompt>,
+        /// Negative prompt.
+        neg: TextOrFalse,
+        seed: Whole,
+        /// true: the seed grows by 1 from prompt to prompt.
+        walk_seed: Flag,
+        guidance_scale: Number,
+        sample_steps: Whole,
+    }
+    no effect {
+        format: "samples are PNG files",
+        num_frames: "these are pictures",
+        fps: "these are pictures",
+        refiner_start_at: "there is no refiner",
+        adapter_conditioning_scale: "there is no such adapter",
+    }
+    not yet { sample_start_step: 0, network_multiplier: 1.0, guidance_rescale: 0.0, extra_values: "", }
+}
+
+section! {
+    /// One entry of `samples`.
+    RawPrompt {
+        prompt: String,
+        #[serde(alias = "negative")]
+        neg: TextOrFalse,
+        width: Whole,
+        height: Whole,
+        seed: Whole,
+        guidance_scale: Number,
+        sample_steps: Whole,
+    }
+    no effect { fps: "these are pictures", num_frames: "these are pictures", }
+    not yet { ctrl_img: "", ctrl_idx: "", ctrl_img_1: "", ctrl_img_2: "", ctrl_img_3: "", network_multiplier: 1.0, do_cfg_norm: false, }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sampler {
+    Ddim,
+    Euler,
+}
+
+/// One picture to make, with everything that it depends on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SamplePrompt {
+    pub prompt: String,
+    pub neg: String,
+    pub width: u32,
+    pub height: u32,
+    pub seed: u64,
+    pub guidance_scale: f64,
+    pub sample_steps: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SampleConfig {
+    pub sampler: Sampler,
+    /// 0: none while training.
+    pub sample_every: u64,
+    /// Defaults for prompts that come from elsewhere (the command line).
+    pub width: u32,
+    pub height: u32,
+    pub neg: String,
+    pub seed: u64,
+    pub guidance_scale: f64,
+    pub sample_steps: usize,
+    pub samples: Vec<SamplePrompt>,
+}
+
+impl SampleConfig {
+    /// Reads a prompt with inline flags (`a cat --n blurry --w 512 --s 30`); what it leaves out is as in this config.
+    pub fn parse_prompt(&self, line: &str) -> Result<SamplePrompt> {
+        let mut prompt = self.prompt_with_defaults(self.seed);
+        let mut parts = format!(" {line}");
+        let flags: Vec<(usize, String)> = flag_places(&parts);
+        for (start, name) in flags.iter().rev() {
+            let value = parts[start + 3 + name.len()..].trim().to_string();
+            parts.truncate(*start);
+            prompt.set(name, &value).with_context(|| format!("in the sample prompt `{line}`"))?;
+        }
+        prompt.prompt = parts.trim().to_string();
+        prompt.check().with_context(|| format!("in the sample prompt `{line}`"))?;
+        Ok(prompt)
+    }
+
+    fn prompt_with_defaults(&self, seed: u64) -> SamplePrompt {
+        SamplePrompt {
+            prompt: String::new(),
+            neg: self.neg.clone(),
+            width: self.width,
+            height: self.height,
+            seed,
+            guidance_scale: self.guidance_scale,
+            sample_steps: self.sample_steps,
+        }
+    }
+}
+
+impl SamplePrompt {
+    fn set(&mut self, flag: &str, value: &str) -> Result<()> {
+        let wrong = || format!("--{flag} {value}: not a number");
+        match flag {
+            "n" | "neg" => self.neg = value.to_string(),
+            "w" | "width" => self.width = value.parse().with_context(wrong)?,
+            "h" | "height" => self.height = value.parse().with_context(wrong)?,
+            "d" | "seed" => self.seed = value.parse().with_context(wrong)?,
+            "l" | "cfg" => self.guidance_scale = value.parse().with_context(wrong)?,
+            "s" | "steps" => self.sample_steps = value.parse().with_context(wrong)?,
+            "m" | "p2" | "n2" | "gr" | "a" | "ref" | "ev" | "frames" | "fps" | "ctrl_img" | "ctrl_idx" | "g" => {
+                bail!("--{flag} is not supported here; --n, --w, --h, --d, --l and --s are")
+            }
+            other => bail!("unknown flag --{other}; --n, --w, --h, --d, --l and --s are known"),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        for (name, side) in [("width", self.width), ("height", self.height)] {
+            ensure!((8..=8192).contains(&side), "a sample's {name} of {side} pixels is not between 8 and 8192");
+            ensure!(side.is_multiple_of(8), "a sample's {name} of {side} pixels is not a multiple of 8");
+        }
+        ensure!(self.guidance_scale.is_finite() && self.guidance_scale >= 0.0, "a guidance scale of {} is impossible", self.guidance_scale);
+        ensure!((1..=1000).contains(&self.sample_steps), "{} sampling steps is not between 1 and 1000", self.sample_steps);
+        Ok(())
+    }
+}
+
+/// Where ` --name ` stands in a line, and the names.
+fn flag_places(line: &str) -> Vec<(usize, String)> {
+    line.match_indices(" --")
+        .filter_map(|(start, _)| {
+            let name: String = line[start + 3..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let ends = line[start + 3 + name.len()..].chars().next().is_none_or(char::is_whitespace);
+            (!name.is_empty() && ends).then_some((start, name))
+        })
+        .collect()
+}
+
+pub(crate) fn resolve(raw: RawSample, trigger: Option<&str>, notices: &mut Vec<String>) -> Result<SampleConfig> {
+    raw.check_foreign("sample", notices)?;
+    let mut config = SampleConfig {
+        sampler: sampler(raw.sampler.as_deref(), notices)?,
+        sample_every: raw.sample_every.map_or(100, |e| e.0),
+        width: side(raw.width),
+        height: side(raw.height),
+        neg: raw.neg.map(|n| n.0).unwrap_or_default(),
+        seed: raw.seed.map_or(0, |s| s.0),
+        guidance_scale: raw.guidance_scale.map_or(7.0, |g| g.0),
+        sample_steps: raw.sample_steps.map_or(20, |s| s.0) as usize,
+        samples: Vec::new(),
+    };
+    config.prompt_with_defaults(0).check().context("in the section sample")?;
+    let walk = u64::from(raw.walk_seed.is_some_and(|f| f.0));
+    for line in raw.prompts.unwrap_or_default() {
+        let walking = SampleConfig { seed: config.seed.wrapping_add(walk * config.samples.len() as u64), ..config.clone() };
+        let mut prompt = walking.parse_prompt(&line)?;
+        prompt.prompt = with_trigger(&prompt.prompt, trigger);
+        config.samples.push(prompt);
+    }
+    for (i, entry) in raw.samples.unwrap_or_default().into_iter().enumerate() {
+        entry.check_foreign(&format!("sample.samples[{i}]"), notices)?;
+        let seed = config.seed.wrapping_add(walk * config.samples.len() as u64);
+        let mut prompt = entry_prompt(entry, config.prompt_with_defaults(seed)).with_context(|| format!("in sample.samples[{i}]"))?;
+        prompt.prompt = with_trigger(&prompt.prompt, trigger);
+        config.samples.push(prompt);
+    }
+    Ok(config)
+}
+
+fn entry_prompt(raw: RawPrompt, defaults: SamplePrompt) -> Result<SamplePrompt> {
+    let prompt = SamplePrompt {
+        prompt: run::text(raw.prompt).unwrap_or_default(),
+        neg: raw.neg.map_or(defaults.neg, |n| n.0),
+        width: raw.width.map_or(defaults.width, |w| u32::try_from(w.0).unwrap_or(u32::MAX)),
+        height: raw.height.map_or(defaults.height, |h| u32::try_from(h.0).unwrap_or(u32::MAX)),
+        seed: raw.seed.map_or(defaults.seed, |s| s.0),
+        guidance_scale: raw.guidance_scale.map_or(defaults.guidance_scale, |g| g.0),
+        sample_steps: raw.sample_steps.map_or(defaults.sample_steps, |s| s.0 as usize),
+    };
+    prompt.check()?;
+    Ok(prompt)
+}
+
+/// Too large a number stays too large, for the check of the range to name it.
+fn side(value: Option<Whole>) -> u32 {
+    value.map_or(512, |side| u32::try_from(side.0).unwrap_or(u32::MAX))
+}
+
+fn sampler(name: Option<&str>, notices: &mut Vec<String>) -> Result<Sampler> {
+    match name.unwrap_or("ddim") {
+        "ddim" => Ok(Sampler::Ddim),
+        "euler" => Ok(Sampler::Euler),
+        "ddpm" => {
+            notices.push("sample.sampler: ddpm is sampled by ddim here".to_string());
+            Ok(Sampler::Ddim)
+        }
+        "flowmatch" => bail!("sample.sampler: flowmatch is for flow-matching models; use ddim or euler"),
+        other => bail!("sample.sampler: {other} is not supported; ddim and euler are"),
+    }
+}
+
+/// Prompts get the trigger word only where they ask for it; without one the placeholder goes away.
+fn with_trigger(prompt: &str, trigger: Option<&str>) -> String {
+    let trigger = trigger.unwrap_or_default();
+    prompt.replace("[trigger]", trigger).replace("[name]", trigger)
+}

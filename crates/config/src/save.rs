@@ -1,0 +1,63 @@
+//! `save:` when and how the LoRA is written.
+
+use crate::model::{dtype, read_dtype};
+use crate::scalar::Whole;
+use crate::section::section;
+use anyhow::{Result, bail, ensure};
+use base::DType;
+use serde::Serialize;
+
+section! {
+    RawSave {
+        /// Steps between checkpoints; 0: only at the end.
+        #[serde(alias = "every")]
+        save_every: Whole,
+        /// Type of the numbers in the LoRA file.
+        dtype: String,
+        /// Number of checkpoints that stay beside the final file.
+        #[serde(alias = "keep")]
+        max_step_saves_to_keep: Whole,
+        /// `kohya` or `diffusers`: the names in the LoRA file.
+        layout: String,
+        save_format: String,
+    }
+    no effect { hf_repo_id: "nothing is uploaded", hf_private: "nothing is uploaded", }
+    not yet { push_to_hub: false, }
+}
+
+/// Key names of the LoRA file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    Kohya,
+    Diffusers,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SaveConfig {
+    /// 0: only at the end.
+    pub save_every: u64,
+    #[serde(serialize_with = "dtype")]
+    pub dtype: DType,
+    pub max_step_saves_to_keep: usize,
+    pub layout: Layout,
+}
+
+pub(crate) fn resolve(raw: RawSave, notices: &mut Vec<String>) -> Result<SaveConfig> {
+    raw.check_foreign("save", notices)?;
+    if let Some(format) = raw.save_format.as_deref().filter(|format| *format != "safetensors") {
+        bail!("save.save_format: {format} is not supported; files are safetensors, and save.layout chooses the names in them");
+    }
+    let keep = raw.max_step_saves_to_keep.map_or(5, |k| k.0);
+    ensure!(keep >= 1, "save.max_step_saves_to_keep: at least 1 checkpoint must stay, or a stopped run can't go on");
+    Ok(SaveConfig {
+        save_every: raw.save_every.map_or(1000, |e| e.0),
+        dtype: raw.dtype.as_deref().map_or(Ok(DType::F16), |d| read_dtype("save.dtype", d))?,
+        max_step_saves_to_keep: keep as usize,
+        layout: match raw.layout.as_deref().unwrap_or("kohya") {
+            "kohya" => Layout::Kohya,
+            "diffusers" | "peft" => Layout::Diffusers,
+            other => bail!("save.layout: {other} is unknown; it is kohya or diffusers"),
+        },
+    })
+}

@@ -1,0 +1,116 @@
+//! Values that are read strictly: booleans only from `true`/`false`, whole numbers also from `1e3`, numbers never from text.
+
+use serde::de::{Deserializer, Error, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// `true` or `false`, and nothing that merely looks like one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Flag(pub bool);
+
+/// A whole number, 0 or more; `1e3` is 1000.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Whole(pub u64);
+
+/// A finite number.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Number(pub f64);
+
+/// One whole number, or a list of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Wholes(pub Vec<u64>);
+
+/// One text, or a list of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Texts(pub Vec<String>);
+
+/// `true`, `false`, or a list of names.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum FlagOrTexts {
+    Flag(bool),
+    Texts(Vec<String>),
+}
+
+/// A text, or `false` for "none".
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct TextOrFalse(pub String);
+
+/// A number, or a text such as `8GB`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum WholeOrText {
+    Whole(u64),
+    Text(String),
+}
+
+/// Writes `Deserialize` for a type from a closure per kind of YAML value; the kinds not given are type errors.
+macro_rules! read_any {
+    ($type:ty, $expected:literal { $($kind:ident($value:ident: $from:ty) => $body:expr,)* } $(seq => $collect:expr)?) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Read;
+                impl<'de> Visitor<'de> for Read {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+                    $(fn $kind<E: Error>(self, $value: $from) -> Result<$type, E> { $body })*
+                    $(fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<$type, A::Error> {
+                        let mut items = Vec::new();
+                        while let Some(item) = seq.next_element()? {
+                            items.push(item);
+                        }
+                        Ok($collect(items))
+                    })?
+                }
+                deserializer.deserialize_any(Read)
+            }
+        }
+    };
+}
+
+read_any!(Flag, "true or false" { visit_bool(v: bool) => Ok(Flag(v)), });
+read_any!(Whole, "a whole number, 0 or more" {
+    visit_u64(v: u64) => Ok(Whole(v)),
+    visit_i64(v: i64) => whole(v).map(Whole),
+    visit_f64(v: f64) => whole_float(v).map(Whole),
+});
+read_any!(Number, "a number" {
+    visit_u64(v: u64) => Ok(Number(v as f64)),
+    visit_i64(v: i64) => Ok(Number(v as f64)),
+    visit_f64(v: f64) => if v.is_finite() { Ok(Number(v)) } else { Err(E::custom("a number that is not finite can't be used here")) },
+});
+read_any!(Wholes, "a whole number or a list of them" {
+    visit_u64(v: u64) => Ok(Wholes(vec![v])),
+    visit_i64(v: i64) => Ok(Wholes(vec![whole(v)?])),
+    visit_f64(v: f64) => Ok(Wholes(vec![whole_float(v)?])),
+} seq => |items: Vec<Whole>| Wholes(items.into_iter().map(|w| w.0).collect()));
+read_any!(Texts, "a text or a list of texts" { visit_str(v: &str) => Ok(Texts(vec![v.to_string()])), } seq => Texts);
+read_any!(FlagOrTexts, "true, false or a list of texts" { visit_bool(v: bool) => Ok(FlagOrTexts::Flag(v)), } seq => FlagOrTexts::Texts);
+read_any!(TextOrFalse, "a text, or false for none" {
+    visit_str(v: &str) => Ok(TextOrFalse(v.to_string())),
+    visit_bool(v: bool) => if v { Err(E::invalid_value(Unexpected::Bool(true), &"a text, or false for none")) } else { Ok(TextOrFalse(String::new())) },
+});
+read_any!(WholeOrText, "a number of bytes, or a text such as 8GB" {
+    visit_u64(v: u64) => Ok(WholeOrText::Whole(v)),
+    visit_i64(v: i64) => whole(v).map(WholeOrText::Whole),
+    visit_f64(v: f64) => whole_float(v).map(WholeOrText::Whole),
+    visit_str(v: &str) => Ok(WholeOrText::Text(v.to_string())),
+});
+
+fn whole<E: Error>(value: i64) -> Result<u64, E> {
+    u64::try_from(value).map_err(|_| E::invalid_value(Unexpected::Signed(value), &"a whole number, 0 or more"))
+}
+
+/// Whole numbers written like `1e3` arrive as floats; up to 2⁵³ they are exact.
+fn whole_float<E: Error>(value: f64) -> Result<u64, E> {
+    let exact = value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value);
+    if exact { Ok(value as u64) } else { Err(E::invalid_value(Unexpected::Float(value), &"a whole number, 0 or more")) }
+}

@@ -1,0 +1,102 @@
+//! The raw form of a section: one line per key.
+//!
+//! Beside its own keys a section lists ai-toolkit's keys that make no difference here (a notice with the reason) and those that
+//! would change the result and can't be done yet (refused, unless they hold a value that means "off").
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+/// Declares a raw section: a struct with every key optional, unknown keys refused, and `check_foreign`.
+macro_rules! section {
+    (
+        $(#[$outer:meta])*
+        $name:ident { $($(#[$attr:meta])* $field:ident: $type:ty,)* }
+        no effect { $($inert:ident: $reason:expr,)* }
+        not yet { $($later:ident: $($neutral:literal)|+,)* }
+    ) => {
+        $(#[$outer])*
+        #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub(crate) struct $name {
+            $($(#[$attr])* pub $field: Option<$type>,)*
+            $($inert: Option<serde_json::Value>,)*
+            $($later: Option<serde_json::Value>,)*
+        }
+
+        impl $name {
+            /// Notices for keys without effect; an error for a key that would have one and can't be honoured.
+            #[allow(unused_variables)]
+            pub fn check_foreign(&self, section: &str, notices: &mut Vec<String>) -> anyhow::Result<()> {
+                $(crate::section::notice(self.$inert.is_some(), section, stringify!($inert), $reason, notices);)*
+                $(crate::section::refuse_unless_off(self.$later.as_ref(), section, stringify!($later), &[$(serde_json::json!($neutral)),+])?;)*
+                Ok(())
+            }
+        }
+    };
+}
+pub(crate) use section;
+
+/// `train` and `lr` make `train.lr`; the top level has no section name.
+pub(crate) fn dotted(section: &str, key: &str) -> String {
+    if section.is_empty() { key.to_string() } else { format!("{section}.{key}") }
+}
+
+pub(crate) fn notice(given: bool, section: &str, key: &str, reason: &str, notices: &mut Vec<String>) {
+    if given {
+        notices.push(format!("{} has no effect here: {reason}", dotted(section, key)));
+    }
+}
+
+pub(crate) fn refuse_unless_off(value: Option<&Value>, section: &str, key: &str, neutral: &[Value]) -> Result<()> {
+    let Some(value) = value else { return Ok(()) };
+    if is_empty(value) || neutral.iter().any(|n| same(n, value)) {
+        return Ok(());
+    }
+    bail!("{}: {value} is not supported yet; remove the key", dotted(section, key))
+}
+
+/// Values that switch a thing off whatever the key: false, and empty text, lists and maps.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(true) | Value::Number(_) => false,
+    }
+}
+
+/// Equality in which 1 and 1.0 are the same number.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// The keys (and aliases) of a raw section, as its `Deserialize` declares them.
+pub(crate) fn keys_of<'de, T: serde::Deserialize<'de>>() -> &'static [&'static str] {
+    struct Capture<'a>(&'a mut &'static [&'static str]);
+    impl<'de> serde::Deserializer<'de> for Capture<'_> {
+        type Error = serde::de::value::Error;
+        fn deserialize_any<V: serde::de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+            Err(serde::de::Error::custom("only structs have keys"))
+        }
+        fn deserialize_struct<V: serde::de::Visitor<'de>>(
+            self,
+            _: &'static str,
+            keys: &'static [&'static str],
+            _: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = keys;
+            Err(serde::de::Error::custom("captured"))
+        }
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct
+            seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+    let mut keys: &'static [&'static str] = &[];
+    let _ = T::deserialize(Capture(&mut keys));
+    keys
+}

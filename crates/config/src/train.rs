@@ -1,0 +1,331 @@
+//! `train:` length, batch, optimizer, loss, precision.
+
+use crate::dataset::DatasetConfig;
+use crate::model::{dtype, read_dtype};
+use crate::optimizer::{self, Optimizer, OptimizerParams, RawOptimizerParams};
+use crate::lr_scheduler::{self, RawSchedulerParams, Scheduler, SchedulerParams};
+use crate::scalar::{Flag, FlagOrTexts, Number, Whole};
+use crate::section::section;
+use anyhow::{Result, bail, ensure};
+use base::DType;
+use serde::Serialize;
+
+section! {
+    RawTrain {
+        /// Optimizer steps; 0 with `epochs`: as many as the epochs take.
+        steps: Whole,
+        /// Passes over the data instead of a number of steps.
+        epochs: Whole,
+        batch_size: Whole,
+        /// Batches whose mean gradient makes one optimizer step.
+        gradient_accumulation: Whole,
+        gradient_accumulation_steps: Whole,
+        #[serde(alias = "learning_rate")]
+        lr: Number,
+        unet_lr: Number,
+        text_encoder_lr: Number,
+        optimizer: String,
+        optimizer_params: RawOptimizerParams,
+        lr_scheduler: String,
+        lr_scheduler_params: RawSchedulerParams,
+        /// Steps (or, below 1, the share of all steps) in which the rate rises to `lr`.
+        lr_warmup_steps: Number,
+        /// Largest norm of the gradient; 0: not clipped.
+        max_grad_norm: Number,
+        /// "Efficient Diffusion Training via Min-SNR Weighting Strategy" (Hang et al., 2023); 0 or absent: off.
+        min_snr_gamma: Number,
+        noise_offset: Number,
+        train_unet: Flag,
+        train_text_encoder: Flag,
+        cache_text_embeddings: Flag,
+        /// Type of activations: `fp32` or `bf16`.
+        dtype: String,
+        /// true, false, or a list of patterns that segment names are matched with.
+        gradient_checkpointing: FlagOrTexts,
+        /// What happens to captions beyond the encoder's limit: `chunk` or `truncate`.
+        long_captions: String,
+        /// Most tokens of a caption that are used (75, 150, 225, …); absent: no limit but `long_captions`.
+        max_token_length: Whole,
+        /// Steps with a non-finite loss or gradient, in a row, that end the run.
+        max_non_finite_steps: Whole,
+        #[serde(alias = "min_denoising_steps")]
+        min_timestep: Whole,
+        #[serde(alias = "max_denoising_steps")]
+        max_timestep: Whole,
+        skip_first_sample: Flag,
+        disable_sampling: Flag,
+        noise_scheduler: String,
+        ema_config: RawEma,
+    }
+    no effect {
+        xformers: "attention has one implementation",
+        sdp: "attention has one implementation",
+        attention_backend: "attention has one implementation",
+        unload_text_encoder: "a text encoder whose embeddings are cached is dropped by itself",
+        performance_log_every: "every step's times are in metrics.jsonl",
+        force_first_sample: "samples at the start are made unless skip_first_sample is set",
+        train_refiner: "there is no refiner",
+        refiner_lr: "there is no refiner",
+        embedding_lr: "no embedding is trained",
+        adapter_lr: "no such adapter is trained",
+        content_or_style: "timesteps are drawn evenly",
+        content_or_style_reg: "timesteps are drawn evenly",
+        timestep_type: "it belongs to flow matching",
+        linear_timesteps: "it belongs to flow matching",
+        linear_timesteps2: "it belongs to flow matching",
+        next_sample_timesteps: "it belongs to flow matching",
+        bypass_guidance_embedding: "it belongs to another family of models",
+        switch_boundary_every: "it belongs to another family of models",
+        merge_network_on_save_strength: "nothing is merged",
+        paramiter_swapping_factor: "no parameters are swapped",
+        max_loss_debug: "there is no such limit",
+        diff_output_preservation_multiplier: "diff_output_preservation is not supported yet",
+        diff_output_preservation_class: "diff_output_preservation is not supported yet",
+        blank_prompt_preservation_multiplier: "blank_prompt_preservation is not supported yet",
+        guidance_loss_target: "do_guidance_loss is not supported yet",
+        differential_guidance_scale: "do_differential_guidance is not supported yet",
+        diffusion_feature_extractor_weight: "there is no feature extractor",
+        inverted_mask_prior_multiplier: "there are no masks yet",
+        audio_loss_multiplier: "these are pictures",
+    }
+    not yet {
+        snr_gamma: 0, learnable_snr_gos: false, loss_type: "mse" | "l2", loss_target: "noise", reg_weight: 1.0, num_train_timesteps: 1000,
+        single_item_batching: false, start_step: 0, merge_network_on_save: false, max_loss: 0, do_paramiter_swapping: false,
+        train_turbo: false, inverted_mask_prior: false, diff_output_preservation: false, blank_prompt_preservation: false,
+        do_prior_divergence: false, do_fft_loss: false, t0_loss_target: false, pred_scaler: 1.0, correct_pred_norm: false,
+        target_norm_std: false, do_guidance_loss: false, do_differential_guidance: false, diffusion_feature_extractor_path: "",
+        do_cfg: false, do_random_cfg: false, cfg_scale: 1.0, max_cfg_scale: 1.0, cfg_rescale: "", dynamic_noise_offset: false,
+        noise_multiplier: 1.0, target_noise_multiplier: 1.0, random_noise_multiplier: 0, random_noise_shift: 0,
+        do_signal_correction_noise: false, do_batch_noise_correction: false, do_signal_amplification: false, img_multiplier: 1.0,
+        latent_multiplier: 1.0, noisy_latent_multiplier: 1.0, match_noise_norm: false, optimal_noise_pairing_samples: 1,
+        force_consistent_noise: false, blended_blur_noise: false, standardize_images: false, standardize_latents: false, weight_jitter: 0,
+        negative_prompt: "", prompt_dropout_prob: 0, prompt_saturation_chance: 0, short_and_long_captions: false,
+        short_and_long_captions_encoder_split: false, validation_config: "",
+    }
+}
+
+section! {
+    RawEma { use_ema: Flag, }
+    no effect {
+        ema_decay: "there is no moving average yet",
+        use_feedback: "there is no moving average yet",
+        param_multiplier: "there is no moving average yet",
+    }
+    not yet {}
+}
+
+/// Which segments are computed again in the backward pass instead of being kept.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Checkpointing {
+    All(bool),
+    /// Patterns that segment names are matched with.
+    Segments(Vec<String>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LongCaptions {
+    /// In pieces of 75 tokens, whose embeddings are joined.
+    Chunk,
+    Truncate,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrainConfig {
+    /// Optimizer steps; 0: `epochs` counts.
+    pub steps: u64,
+    /// Passes over the data; 0: `steps` counts.
+    pub epochs: u64,
+    pub batch_size: usize,
+    pub gradient_accumulation: usize,
+    pub lr: f64,
+    pub unet_lr: f64,
+    pub text_encoder_lr: f64,
+    pub optimizer: Optimizer,
+    pub optimizer_params: OptimizerParams,
+    pub lr_scheduler: Scheduler,
+    pub lr_scheduler_params: SchedulerParams,
+    /// 0: not clipped.
+    pub max_grad_norm: f64,
+    /// 0: off.
+    pub min_snr_gamma: f64,
+    pub noise_offset: f64,
+    pub train_unet: bool,
+    pub train_text_encoder: bool,
+    pub cache_text_embeddings: bool,
+    #[serde(serialize_with = "dtype")]
+    pub dtype: DType,
+    pub gradient_checkpointing: Checkpointing,
+    pub long_captions: LongCaptions,
+    pub max_token_length: Option<usize>,
+    pub max_non_finite_steps: u64,
+    /// First and last (inclusive) timestep that is trained.
+    pub min_timestep: usize,
+    pub max_timestep: usize,
+    pub skip_first_sample: bool,
+    pub disable_sampling: bool,
+}
+
+/// The resolved section, and what `cache_text_embeddings` says, which is settled together with the datasets.
+pub(crate) fn resolve(raw: RawTrain, notices: &mut Vec<String>) -> Result<(TrainConfig, Option<bool>)> {
+    if let Some(gamma) = raw.snr_gamma.as_ref().filter(|g| g.as_f64() != Some(0.0)) {
+        bail!("train.snr_gamma: {gamma} is refused: its weight γ/SNR grows without bound at noisy timesteps; use train.min_snr_gamma");
+    }
+    raw.check_foreign("train", notices)?;
+    check_ema(raw.ema_config.as_ref())?;
+    check_noise_scheduler(raw.noise_scheduler.as_deref())?;
+    let (steps, epochs) = length(raw.steps, raw.epochs)?;
+    let lr = rate("train.lr", raw.lr, 1e-4)?;
+    let (train_unet, train_text_encoder) = (raw.train_unet.is_none_or(|f| f.0), raw.train_text_encoder.is_some_and(|f| f.0));
+    ensure!(train_unet || train_text_encoder, "train.train_unet and train.train_text_encoder are both false: nothing would be trained");
+    let unet_lr = rate("train.unet_lr", raw.unet_lr, lr)?;
+    let text_encoder_lr = rate("train.text_encoder_lr", raw.text_encoder_lr, lr)?;
+    for (on, value, part, key) in [(train_unet, unet_lr, "train_unet", "unet_lr"), (train_text_encoder, text_encoder_lr, "train_text_encoder", "text_encoder_lr")]
+    {
+        ensure!(!on || value > 0.0, "train.{part}: true needs a rate, but train.{key} (or train.lr) is 0");
+    }
+    let scheduler_params = raw.lr_scheduler_params.unwrap_or_default();
+    scheduler_params.check_foreign("train.lr_scheduler_params", notices)?;
+    let (lr_scheduler, lr_scheduler_params) = lr_scheduler::resolve(raw.lr_scheduler.as_deref(), scheduler_params, raw.lr_warmup_steps)?;
+    if steps > 0 && lr_scheduler_params.warmup(steps) >= steps {
+        notices.push(format!("the warm-up ({} steps) is as long as the run or longer: train.lr is never reached", lr_scheduler_params.warmup(steps)));
+    }
+    let (min_timestep, max_timestep) = (raw.min_timestep.map_or(0, |t| t.0), raw.max_timestep.map_or(999, |t| t.0));
+    ensure!(max_timestep <= 999, "train.max_timestep: {max_timestep} is beyond the last timestep, 999");
+    ensure!(min_timestep <= max_timestep, "train.min_timestep ({min_timestep}) is more than train.max_timestep ({max_timestep})");
+    let config = TrainConfig {
+        steps,
+        epochs,
+        batch_size: count("train.batch_size", raw.batch_size, 1)?,
+        gradient_accumulation: accumulation(raw.gradient_accumulation, raw.gradient_accumulation_steps)?,
+        lr,
+        unet_lr,
+        text_encoder_lr,
+        optimizer: optimizer::read(raw.optimizer.as_deref())?,
+        optimizer_params: optimizer::resolve(raw.optimizer_params.unwrap_or_default(), notices)?,
+        lr_scheduler,
+        lr_scheduler_params,
+        max_grad_norm: not_negative("train.max_grad_norm", raw.max_grad_norm, 1.0)?,
+        min_snr_gamma: not_negative("train.min_snr_gamma", raw.min_snr_gamma, 0.0)?,
+        noise_offset: not_negative("train.noise_offset", raw.noise_offset, 0.0)?,
+        train_unet,
+        train_text_encoder,
+        cache_text_embeddings: false,
+        dtype: compute_dtype(raw.dtype.as_deref())?,
+        gradient_checkpointing: match raw.gradient_checkpointing {
+            None => Checkpointing::All(true),
+            Some(FlagOrTexts::Flag(on)) => Checkpointing::All(on),
+            Some(FlagOrTexts::Texts(names)) => Checkpointing::Segments(names),
+        },
+        long_captions: match raw.long_captions.as_deref().unwrap_or("chunk") {
+            "chunk" => LongCaptions::Chunk,
+            "truncate" => LongCaptions::Truncate,
+            other => bail!("train.long_captions: {other} is unknown; it is chunk or truncate"),
+        },
+        max_token_length: raw.max_token_length.filter(|n| n.0 > 0).map(|n| n.0 as usize),
+        max_non_finite_steps: count("train.max_non_finite_steps", raw.max_non_finite_steps, 5)? as u64,
+        min_timestep: min_timestep as usize,
+        max_timestep: max_timestep as usize,
+        skip_first_sample: raw.skip_first_sample.is_some_and(|f| f.0),
+        disable_sampling: raw.disable_sampling.is_some_and(|f| f.0),
+    };
+    Ok((config, raw.cache_text_embeddings.map(|f| f.0)))
+}
+
+/// Settles whether text embeddings are cached: as asked, or by itself where nothing stands against it.
+///
+/// `train_wish` is `train.cache_text_embeddings`, `dataset_wishes` the same key of each dataset.
+pub(crate) fn resolve_text_cache(
+    train: &mut TrainConfig,
+    train_wish: Option<bool>,
+    dataset_wishes: &[Option<bool>],
+    datasets: &[DatasetConfig],
+) -> Result<()> {
+    let wishes: Vec<(String, bool)> = std::iter::once(("train".to_string(), train_wish))
+        .chain(dataset_wishes.iter().enumerate().map(|(i, wish)| (format!("datasets[{i}]"), *wish)))
+        .filter_map(|(section, wish)| Some((format!("{section}.cache_text_embeddings"), wish?)))
+        .collect();
+    let obstacle = text_cache_obstacle(train.train_text_encoder, datasets);
+    let (on, off) = (wishes.iter().find(|w| w.1), wishes.iter().find(|w| !w.1));
+    match (on, off, obstacle) {
+        (Some((on, _)), Some((off, _)), _) => bail!("{on}: true contradicts {off}: false; embeddings are cached for all datasets or none"),
+        (Some((on, _)), _, Some(obstacle)) => bail!("{on}: true and {obstacle} exclude each other: a cached embedding can't change"),
+        (Some(_), None, None) => train.cache_text_embeddings = true,
+        (None, Some(_), _) => train.cache_text_embeddings = false,
+        (None, None, obstacle) => train.cache_text_embeddings = obstacle.is_none(),
+    }
+    Ok(())
+}
+
+/// The setting that makes a text's embedding differ from step to step. Caption dropout doesn't: the empty text is cached too.
+fn text_cache_obstacle(train_text_encoder: bool, datasets: &[DatasetConfig]) -> Option<String> {
+    if train_text_encoder {
+        return Some("train.train_text_encoder: true".to_string());
+    }
+    datasets.iter().enumerate().find_map(|(i, d)| {
+        let shuffled = d.shuffle_tokens.then(|| format!("datasets[{i}].shuffle_tokens: true"));
+        shuffled.or((d.token_dropout_rate > 0.0).then(|| format!("datasets[{i}].token_dropout_rate: {}", d.token_dropout_rate)))
+    })
+}
+
+/// Steps and epochs, of which exactly one counts.
+fn length(steps: Option<Whole>, epochs: Option<Whole>) -> Result<(u64, u64)> {
+    match (steps.map(|s| s.0), epochs.map_or(0, |e| e.0)) {
+        (Some(0), 0) => bail!("train.steps: 0 leaves the length open; give a number of steps, or train.epochs"),
+        (None, 0) => Ok((1000, 0)),
+        (Some(steps), 0) => Ok((steps, 0)),
+        (None | Some(0), epochs) => Ok((0, epochs)),
+        (Some(steps), epochs) => bail!("train.steps ({steps}) and train.epochs ({epochs}) are both given; keep one"),
+    }
+}
+
+/// ai-toolkit has two spellings; a file may hold both as long as they don't disagree (1 is its way to say nothing).
+fn accumulation(new: Option<Whole>, old: Option<Whole>) -> Result<usize> {
+    let new = count("train.gradient_accumulation", new, 1)?;
+    let old = count("train.gradient_accumulation_steps", old, 1)?;
+    ensure!(
+        new == 1 || old == 1 || new == old,
+        "train.gradient_accumulation ({new}) and train.gradient_accumulation_steps ({old}) disagree; keep one"
+    );
+    Ok(new.max(old))
+}
+
+/// How often something happens: at least once, and within what an index can hold.
+fn count(key: &str, value: Option<Whole>, default: usize) -> Result<usize> {
+    let value = value.map_or(default as u64, |v| v.0);
+    ensure!((1..=1_000_000).contains(&value), "{key}: {value} is not between 1 and 1000000");
+    Ok(value as usize)
+}
+
+pub(crate) fn not_negative(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
+    let value = value.map_or(default, |v| v.0);
+    ensure!(value >= 0.0, "{key}: {value} is negative");
+    Ok(value)
+}
+
+fn rate(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
+    let rate = not_negative(key, value, default)?;
+    ensure!(rate <= 10.0, "{key}: {rate} is far beyond any useful learning rate (1e-4 is a usual one)");
+    Ok(rate)
+}
+
+fn compute_dtype(name: Option<&str>) -> Result<DType> {
+    let dtype = name.map_or(Ok(DType::BF16), |name| read_dtype("train.dtype", name))?;
+    ensure!(dtype != DType::F16, "train.dtype: fp16 overflows in training; use bf16, which takes the same memory, or fp32");
+    Ok(dtype)
+}
+
+fn check_ema(raw: Option<&RawEma>) -> Result<()> {
+    let on = raw.and_then(|ema| ema.use_ema).is_some_and(|f| f.0);
+    ensure!(!on, "train.ema_config.use_ema: true is not supported yet; set it to false");
+    Ok(())
+}
+
+fn check_noise_scheduler(name: Option<&str>) -> Result<()> {
+    match name {
+        None | Some("ddpm" | "ddim" | "euler" | "euler_a" | "dpmsolver") => Ok(()),
+        Some("flowmatch") => bail!("train.noise_scheduler: flowmatch is for flow-matching models, which are not supported yet"),
+        Some(other) => bail!("train.noise_scheduler: {other} is unknown; it is ddpm"),
+    }
+}

@@ -1,0 +1,69 @@
+//! Element types that kernels are generic over.
+
+use base::DType;
+use half::{bf16, f16};
+
+/// A stored element: how it widens to f32 and rounds from it (to nearest even).
+pub trait Element: Copy + Send + Sync + 'static {
+    const DTYPE: DType;
+    fn to_f32(self) -> f32;
+    fn from_f32(value: f32) -> Self;
+}
+
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn from_f32(value: f32) -> f32 {
+        value
+    }
+}
+
+impl Element for bf16 {
+    const DTYPE: DType = DType::BF16;
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn from_f32(value: f32) -> bf16 {
+        let bits = value.to_bits();
+        // Branch-free, so that loops vectorise; a NaN keeps a set bit in what remains of its mantissa.
+        let rounded = (bits.wrapping_add(0x7fff).wrapping_add((bits >> 16) & 1)) >> 16;
+        let nan = (bits >> 16) | 0x40;
+        bf16::from_bits(if value.is_nan() { nan } else { rounded } as u16)
+    }
+}
+
+impl Element for f16 {
+    const DTYPE: DType = DType::F16;
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f16::to_f32(self)
+    }
+
+    #[inline(always)]
+    fn from_f32(value: f32) -> f16 {
+        f16::from_f32(value)
+    }
+}
+
+impl Element for u32 {
+    const DTYPE: DType = DType::U32;
+
+    fn to_f32(self) -> f32 {
+        self as f32
+    }
+
+    fn from_f32(value: f32) -> u32 {
+        value as u32
+    }
+}

@@ -1,0 +1,141 @@
+//! Safetensors files, memory-mapped: 8 bytes of header length, a JSON header, then the tensor bytes.
+//!
+//! Opening reads the header only; a tensor is a slice of the map, so a checkpoint larger than the free memory can be walked.
+//! Everything that the header claims is checked against the file's length before it is used. A file that is something else
+//! (a pickle, a git-lfs pointer, a web page, …) is refused in a sentence that says what it is. Format: <https://huggingface.co/docs/safetensors>.
+
+mod header;
+mod sniff;
+mod write;
+
+pub use header::{HEADER_LIMIT, Stored, TensorInfo};
+pub use write::{Entry, serialize_header, write};
+
+use anyhow::{Context, Result, anyhow, bail};
+use base::{DType, Shape};
+use memmap2::Mmap;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// One tensor's bytes (little-endian, row-major, in the file's own axis order) and how to read them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor<'a> {
+    pub dtype: DType,
+    pub shape: Shape,
+    pub bytes: &'a [u8],
+}
+
+impl Tensor<'_> {
+    /// The values widened to f32; an error for integer tensors.
+    pub fn to_f32(&self) -> Result<Vec<f32>> {
+        base::dtype::to_f32(self.dtype, self.bytes).with_context(|| format!("a tensor of type {} is no float tensor", self.dtype))
+    }
+
+    /// The bytes with a convolution weight's axes moved from [O, I, kh, kw] (files) to [O, kh, kw, I] (memory);
+    /// other ranks are copied as they are.
+    pub fn to_channels_last(&self) -> Vec<u8> {
+        let &[o, i, kh, kw] = self.shape.dims() else { return self.bytes.to_vec() };
+        let (size, taps) = (self.dtype.bytes(), kh * kw);
+        let mut out = Vec::with_capacity(self.bytes.len());
+        for filter in 0..o {
+            for tap in 0..taps {
+                for channel in 0..i {
+                    let at = ((filter * i + channel) * taps + tap) * size;
+                    out.extend_from_slice(&self.bytes[at..at + size]);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// An open file: the parsed header and the map of its bytes.
+#[derive(Debug)]
+pub struct File {
+    path: PathBuf,
+    map: Mmap,
+    tensors: BTreeMap<String, TensorInfo>,
+    metadata: BTreeMap<String, String>,
+    data_start: usize,
+}
+
+impl File {
+    /// Maps the file and checks its header; the error says what the file is if it is something else.
+    pub fn open(path: &Path) -> Result<File> {
+        let file = std::fs::File::open(path).with_context(|| format!("can't open {}", path.display()))?;
+        let meta = file.metadata().with_context(|| format!("can't read {}", path.display()))?;
+        if meta.is_dir() {
+            bail!("{} is a folder, not a safetensors file", path.display());
+        }
+        if meta.len() == 0 {
+            bail!("{} is empty (0 bytes), not a safetensors file; download or copy it again", path.display());
+        }
+        // SAFETY: the map is read-only. Another process that shortens the file while it is mapped would end this one with
+        // SIGBUS, as with every program that maps weights; our own writes replace files by rename and never shorten one.
+        let map = unsafe { Mmap::map(&file) }.with_context(|| format!("can't map {}", path.display()))?;
+        let parsed = header::parse(&map).map_err(|problem| match sniff::what_is(path, &map) {
+            Some(sentence) => anyhow!("{} {sentence}", path.display()),
+            None => anyhow!("{} is no sound safetensors file: {problem}", path.display()),
+        })?;
+        Ok(File { path: path.to_owned(), map, tensors: parsed.tensors, metadata: parsed.metadata, data_start: parsed.data_start })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Tensor names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
+        &self.tensors
+    }
+
+    pub fn info(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.get(name)
+    }
+
+    /// The `__metadata__` strings.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    /// The tensor of that name; an error that names the nearest one, or the element type that can't be read.
+    pub fn tensor(&self, name: &str) -> Result<Tensor<'_>> {
+        let Some(info) = self.tensors.get(name) else {
+            let hint = base::nearest::nearest(name, self.names()).map(|n| format!("; the nearest is {n}")).unwrap_or_default();
+            bail!("{} has no tensor {name}{hint}", self.path.display());
+        };
+        match &info.dtype {
+            Stored::Known(dtype) => Ok(Tensor { dtype: *dtype, shape: info.shape.clone(), bytes: &self.map[info.range.clone()] }),
+            Stored::Other(dtype) => bail!(
+                "tensor {name} of {} is stored as {dtype}, which this version can't read (it reads F32, F16, BF16 and U32)",
+                self.path.display()
+            ),
+        }
+    }
+
+    /// Everything after the header, in file order; what `sshs_model_hash` is taken over.
+    pub fn tensor_area(&self) -> &[u8] {
+        &self.map[self.data_start..]
+    }
+
+    pub fn len_bytes(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Gives the pages that reading brought into memory back to the system; the next read brings them in again.
+    /// Call it after copying weights out, or a mapped checkpoint counts twice. Does nothing where the system can't.
+    pub fn release(&self) {
+        #[cfg(unix)]
+        {
+            // SAFETY: the map is read-only and backed by a file, so dropped pages are read again with the same content.
+            let _ = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
