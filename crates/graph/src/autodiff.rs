@@ -72,7 +72,8 @@ impl Adjoint<'_> {
 pub fn differentiate(mut graph: Graph, loss: ValueId, recompute: &Recompute) -> Graph {
     let wanted = reaches_param(&graph);
     assert!(wanted[loss.0 as usize], "the loss depends on no trained parameter");
-    let mut walk = Walk { forward: graph.nodes.len(), wanted, gradients: HashMap::new(), recomputed: HashMap::new(), done: BTreeSet::new() };
+    let mut walk =
+        Walk { forward: graph.nodes.len(), wanted, gradients: HashMap::new(), recomputed: HashMap::new(), done: BTreeSet::new() };
     for index in (0..walk.forward).rev() {
         walk.visit(&mut graph, NodeId(index as u32), loss, recompute);
     }
@@ -150,8 +151,7 @@ impl Walk {
     }
 
     fn emit_again(&mut self, graph: &mut Graph, segment: u32) {
-        let nodes: Vec<Node> =
-            graph.nodes[..self.forward].iter().filter(|n| n.segment.is_some_and(|s| s.0 == segment)).cloned().collect();
+        let nodes: Vec<Node> = graph.nodes[..self.forward].iter().filter(|n| n.segment.is_some_and(|s| s.0 == segment)).cloned().collect();
         for node in nodes {
             let inputs: Vec<ValueId> = node.inputs.iter().map(|v| self.recomputed_in(graph, segment, *v)).collect();
             let outputs = graph.push(node.op, &inputs, None, true);

@@ -70,7 +70,8 @@ impl Plan {
     pub fn new(graph: &Graph, scratch: Scratch) -> Plan {
         let mut storages = Vec::new();
         let (places, storage_of) = assign_storages(graph, &mut storages);
-        let scratch_storage: Vec<usize> = graph.nodes.iter().enumerate().map(|(i, node)| add_scratch(graph, i, node, scratch, &mut storages)).collect();
+        let scratch_storage: Vec<usize> =
+            graph.nodes.iter().enumerate().map(|(i, node)| add_scratch(graph, i, node, scratch, &mut storages)).collect();
         let (floor_bytes, peak_node) = most_alive(graph, &storages);
         let arena_bytes = place(&mut storages);
         let places = places
@@ -98,7 +99,7 @@ impl Plan {
                 Holder { bytes: s.bytes, op: node.op.name().into(), segment, scratch: s.value.is_none() }
             })
             .collect();
-        held.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+        held.sort_by_key(|h| std::cmp::Reverse(h.bytes));
         held
     }
 
@@ -171,7 +172,14 @@ fn assign_storages(graph: &Graph, storages: &mut Vec<Storage>) -> (Vec<Place>, V
 }
 
 /// The storage of an input that output 0 may take over: same bytes, read by nobody after this node, and by this node only once.
-fn takes_over(graph: &Graph, node: &Node, index: usize, last: &[usize], storage_of: &[Option<usize>], storages: &[Storage]) -> Option<usize> {
+fn takes_over(
+    graph: &Graph,
+    node: &Node,
+    index: usize,
+    last: &[usize],
+    storage_of: &[Option<usize>],
+    storages: &[Storage],
+) -> Option<usize> {
     let bytes = align(graph.meta(node.outputs[0]).bytes());
     node.op.rule().in_place().iter().find_map(|i| {
         let id = *node.inputs.get(*i)?;
@@ -267,7 +275,14 @@ mod tests {
     #[test]
     fn verify_sees_an_overlap() {
         let storage = |offset| Storage { bytes: 128, born: 0, dies: 2, offset, value: None };
-        let plan = |second| Plan { places: vec![], scratch: vec![], arena_bytes: 256, floor_bytes: 0, peak_node: None, storages: vec![storage(0), storage(second)] };
+        let plan = |second| Plan {
+            places: vec![],
+            scratch: vec![],
+            arena_bytes: 256,
+            floor_bytes: 0,
+            peak_node: None,
+            storages: vec![storage(0), storage(second)],
+        };
         assert!(plan(128).verify().is_ok());
         assert!(plan(64).verify().unwrap_err().contains("overlap"));
         assert!(plan(192).verify().unwrap_err().contains("outside"));

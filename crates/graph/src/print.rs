@@ -15,7 +15,8 @@ impl fmt::Display for Graph {
             writeln!(f, "%{i} = {kind} {name} {} {}", value.meta.shape, value.meta.dtype)?;
         }
         for node in &self.nodes {
-            let outputs: Vec<String> = node.outputs.iter().map(|v| format!("%{} {} {}", v.0, self.meta(*v).shape, self.meta(*v).dtype)).collect();
+            let outputs: Vec<String> =
+                node.outputs.iter().map(|v| format!("%{} {} {}", v.0, self.meta(*v).shape, self.meta(*v).dtype)).collect();
             let inputs: Vec<String> = node.inputs.iter().map(|v| format!("%{}", v.0)).collect();
             let segment = node.segment.map(|s| format!("  ; {}", self.segments[s.0 as usize].name)).unwrap_or_default();
             writeln!(f, "{} = {:?}({}){segment}", outputs.join(", "), node.op, inputs.join(", "))?;

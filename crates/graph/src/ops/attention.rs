@@ -34,9 +34,8 @@ fn each_row(op: &Attention, q: &Array, k: &Array, mut body: impl FnMut(usize, us
             for i in 0..n {
                 let seen = if op.causal { (i + 1).min(m) } else { m };
                 let query = &q.row(b * n + i)[h * d..(h + 1) * d];
-                let scores: Vec<f32> = (0..seen)
-                    .map(|j| op.scale * query.iter().zip(&k.row(b * m + j)[h * d..]).map(|(q, k)| q * k).sum::<f32>())
-                    .collect();
+                let scores: Vec<f32> =
+                    (0..seen).map(|j| op.scale * query.iter().zip(&k.row(b * m + j)[h * d..]).map(|(q, k)| q * k).sum::<f32>()).collect();
                 let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let lse = most + scores.iter().map(|s| (s - most).exp()).sum::<f32>().ln();
                 body(b, h, i, &scores, lse);
@@ -45,12 +44,28 @@ fn each_row(op: &Attention, q: &Array, k: &Array, mut body: impl FnMut(usize, us
     }
 }
 
+/// to += factor · from
+fn add_scaled(to: &mut [f32], factor: f32, from: &[f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += factor * from);
+}
+
 impl Rule for Attention {
     fn outputs(&self, inputs: &[&Meta]) -> Vec<Meta> {
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
-        assert!(q.shape.channels().is_multiple_of(self.heads), "attention: {} channels don't divide into {} heads", q.shape.channels(), self.heads);
+        assert!(
+            q.shape.channels().is_multiple_of(self.heads),
+            "attention: {} channels don't divide into {} heads",
+            q.shape.channels(),
+            self.heads
+        );
         let fits = |m: &Meta| m.shape.channels() == q.shape.channels() && m.shape.batch() == q.shape.batch() && m.dtype == q.dtype;
-        assert!(fits(k) && fits(v) && k.shape.tokens() == v.shape.tokens(), "attention: q {}, k {}, v {} don't fit", q.shape, k.shape, v.shape);
+        assert!(
+            fits(k) && fits(v) && k.shape.tokens() == v.shape.tokens(),
+            "attention: q {}, k {}, v {} don't fit",
+            q.shape,
+            k.shape,
+            v.shape
+        );
         vec![q.clone(), Meta::new([q.shape.batch(), self.heads, q.shape.tokens()], DType::F32)]
     }
 
@@ -122,11 +137,9 @@ impl Rule for AttentionGrad {
                 let p = (s - lse).exp();
                 let dp: f32 = grad.iter().zip(&v.row(b * m + j)[head.clone()]).map(|(a, b)| a * b).sum();
                 let ds = op.scale * p * (dp - delta);
-                for c in 0..d {
-                    dv.row_mut(b * m + j)[h * d + c] += p * grad[c];
-                    dq.row_mut(b * n + i)[h * d + c] += ds * k.row(b * m + j)[h * d + c];
-                    dk.row_mut(b * m + j)[h * d + c] += ds * q.row(b * n + i)[h * d + c];
-                }
+                add_scaled(&mut dv.row_mut(b * m + j)[head.clone()], p, grad);
+                add_scaled(&mut dq.row_mut(b * n + i)[head.clone()], ds, &k.row(b * m + j)[head.clone()]);
+                add_scaled(&mut dk.row_mut(b * m + j)[head.clone()], ds, &q.row(b * n + i)[head.clone()]);
             }
         });
         let mut outputs = Vec::new();

@@ -280,8 +280,17 @@ struct Geometry {
     dropout: f32,
 }
 
-const PLAIN: Geometry =
-    Geometry { batch: 2, size: [8, 8], channels: [32, 64], kernel: [3, 3], stride: 1, padding: Padding::same(1), bias: true, rank: 0, dropout: 0.0 };
+const PLAIN: Geometry = Geometry {
+    batch: 2,
+    size: [8, 8],
+    channels: [32, 64],
+    kernel: [3, 3],
+    stride: 1,
+    padding: Padding::same(1),
+    bias: true,
+    rank: 0,
+    dropout: 0.0,
+};
 
 const GEOMETRIES: [Geometry; 8] = [
     PLAIN,

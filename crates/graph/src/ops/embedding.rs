@@ -22,7 +22,8 @@ impl Rule for Embedding {
     fn evaluate(&self, inputs: &[&Array]) -> Vec<Array> {
         let (ids, table, positions) = (inputs[0], inputs[1], inputs[2]);
         let tokens = ids.shape.channels();
-        let row = |(i, id): (usize, &f32)| table.row(*id as usize).iter().zip(positions.row(i % tokens)).map(|(a, b)| a + b).collect::<Vec<_>>();
+        let row =
+            |(i, id): (usize, &f32)| table.row(*id as usize).iter().zip(positions.row(i % tokens)).map(|(a, b)| a + b).collect::<Vec<_>>();
         let data = ids.data.iter().enumerate().flat_map(row).collect();
         vec![Array::new([ids.shape.dims()[0], tokens, table.shape.channels()], data)]
     }
@@ -34,7 +35,10 @@ impl Rule for Embedding {
     fn cases(types: CaseTypes) -> Vec<Case> {
         let case = |b, t, v: u32, d| {
             let ids = (Meta::new([b, t], DType::U32), Fill::Below(v));
-            Case::new(Embedding { dtype: types.activation }, vec![ids, normal([v as usize, d], types.weight), normal([t + 2, d], types.weight)])
+            Case::new(
+                Embedding { dtype: types.activation },
+                vec![ids, normal([v as usize, d], types.weight), normal([t + 2, d], types.weight)],
+            )
         };
         vec![case(2, 8, 50, 32), case(3, 5, 7, 9)]
     }

@@ -71,7 +71,8 @@ impl Rule for GegluGrad {
     }
 
     fn cases(types: CaseTypes) -> Vec<Case> {
-        let case = |s: [usize; 3]| Case::new(GegluGrad, vec![normal(s, types.activation), normal([s[0], s[1], 2 * s[2]], types.activation)]);
+        let case =
+            |s: [usize; 3]| Case::new(GegluGrad, vec![normal(s, types.activation), normal([s[0], s[1], 2 * s[2]], types.activation)]);
         vec![case([2, 8, 32]), case([3, 5, 7]), case([1, 1, 1])]
     }
 }

@@ -122,7 +122,10 @@ impl Rule for GroupNormGrad {
         let case = |s: [usize; 4], groups, silu| {
             let statistics = (Meta::new([s[0], groups, 2], DType::F32), Fill::Positive);
             let map = || normal(s, types.activation);
-            Case::new(GroupNormGrad { groups, silu }, vec![map(), map(), normal([s[3]], DType::F32), normal([s[3]], DType::F32), statistics])
+            Case::new(
+                GroupNormGrad { groups, silu },
+                vec![map(), map(), normal([s[3]], DType::F32), normal([s[3]], DType::F32), statistics],
+            )
         };
         vec![case([2, 8, 8, 64], 32, true), case([3, 5, 7, 15], 5, false), case([1, 3, 1, 33], 1, true), case([2, 9, 4, 96], 32, false)]
     }

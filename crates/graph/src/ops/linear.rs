@@ -93,7 +93,8 @@ impl Rule for Linear {
 
     fn cost(&self, inputs: &[&Meta], outputs: &[&Meta]) -> Cost {
         let rows = inputs[0].shape.rows() as f64;
-        let weights = inputs[1].shape.elements() + self.lora.map_or(0, |_| inputs[self.lora_at()].shape.elements() + inputs[self.lora_at() + 1].shape.elements());
+        let weights = inputs[1].shape.elements()
+            + self.lora.map_or(0, |_| inputs[self.lora_at()].shape.elements() + inputs[self.lora_at() + 1].shape.elements());
         Cost::new(2.0 * rows * weights as f64, inputs, outputs)
     }
 
@@ -129,7 +130,13 @@ impl Rule for LinearGrad {
         let dy = inputs[0];
         let mut outputs = Vec::new();
         if self.input {
-            assert_eq!(inputs[1].shape.dims()[0], dy.shape.channels(), "linear gradient: ∂y {} does not fit W {}", dy.shape, inputs[1].shape);
+            assert_eq!(
+                inputs[1].shape.dims()[0],
+                dy.shape.channels(),
+                "linear gradient: ∂y {} does not fit W {}",
+                dy.shape,
+                inputs[1].shape
+            );
             outputs.push(Meta { shape: dy.shape.with_channels(inputs[1].shape.channels()), dtype: dy.dtype });
         }
         if self.lora.is_some() {
