@@ -37,7 +37,9 @@ impl Family {
             Family::Sdxl => "an SDXL checkpoint",
             Family::Sd3 => "an SD 3 checkpoint",
             Family::Flux => "a FLUX checkpoint",
-            Family::Conditioned => "an inpainting, depth, edit or upscaling checkpoint (its UNet takes more than the 4 latent channels)",
+            Family::Conditioned => {
+                "an inpainting, depth, edit, upscaling or unCLIP checkpoint (its UNet takes more than latents, time and text)"
+            }
             Family::ControlNet => "a ControlNet",
             Family::MotionModule => "a motion module for video",
             Family::Lora => "a LoRA, not a base model",
@@ -89,6 +91,9 @@ pub fn recognise(keys: &BTreeMap<String, &TensorInfo>) -> Family {
     if any("motion_modules.") {
         return Family::MotionModule;
     }
+    if any("label_emb.") && starts("cond_stage_model.") {
+        return Family::Conditioned;
+    }
     if starts("conditioner.embedders.") || any("label_emb.") || any("add_embedding.") || starts("text_encoder_2.") {
         return Family::Sdxl;
     }
@@ -113,7 +118,11 @@ fn parts(keys: &BTreeMap<String, &TensorInfo>, starts: &dyn Fn(&str) -> bool) ->
         return Family::TextEncoder;
     }
     let embedding = ["emb_params", "string_to_param", "clip_l", "clip_g"].iter().any(|key| keys.contains_key(*key));
-    if embedding || (keys.len() == 1 && keys.values().all(|info| info.shape.rank() <= 2)) { Family::TextualInversion } else { Family::Unknown }
+    if embedding || (keys.len() == 1 && keys.values().all(|info| info.shape.rank() <= 2)) {
+        Family::TextualInversion
+    } else {
+        Family::Unknown
+    }
 }
 
 /// SD 1 or 2: by the text encoder's layout, else by the projections' rank, else by the width of the text that attention reads.

@@ -76,7 +76,9 @@ impl Names {
 
     /// Stable Diffusion 2 takes the hidden states before OpenCLIP's last block, so conversions (and we) leave that block out.
     fn is_unused_last_layer(&self, key: &str) -> bool {
-        self.blocks.open_clip_layers.is_some_and(|layers| key.starts_with(&format!("{}{}.", table::OPEN_CLIP_LAYER, layers.saturating_sub(1))))
+        self.blocks
+            .open_clip_layers
+            .is_some_and(|layers| key.starts_with(&format!("{}{}.", table::OPEN_CLIP_LAYER, layers.saturating_sub(1))))
     }
 }
 

@@ -59,7 +59,12 @@ mod tests {
 
     #[test]
     fn plain_names_come_before_fp16_and_pickles_are_never_taken() {
-        let all = ["config.json", "diffusion_pytorch_model.bin", "diffusion_pytorch_model.fp16.safetensors", "diffusion_pytorch_model.safetensors"];
+        let all = [
+            "config.json",
+            "diffusion_pytorch_model.bin",
+            "diffusion_pytorch_model.fp16.safetensors",
+            "diffusion_pytorch_model.safetensors",
+        ];
         assert_eq!(chosen(&all), Some(WeightFiles::Single("diffusion_pytorch_model.safetensors".to_owned())));
         assert_eq!(chosen(&all[..3]), Some(WeightFiles::Single("diffusion_pytorch_model.fp16.safetensors".to_owned())));
         assert_eq!(chosen(&all[..2]), None);

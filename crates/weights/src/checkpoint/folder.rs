@@ -107,8 +107,13 @@ fn open_other_folder(path: &Path) -> Result<Checkpoint> {
     match checkpoints[..] {
         [name] => single::open(&path.join(name)),
         [] => match pickles(names.iter().map(String::as_str)).first() {
-            Some(name) => bail!("{} holds only {name}, a PyTorch pickle that is never unpickled here; convert it to safetensors", path.display()),
-            None => bail!("{} is neither a diffusers model (no model_index.json, no unet/ folder) nor holds a .safetensors file", path.display()),
+            Some(name) => {
+                bail!("{} holds only {name}, a PyTorch pickle that is never unpickled here; convert it to safetensors", path.display())
+            }
+            None => bail!(
+                "{} is neither a diffusers model (no model_index.json, no unet/ folder) nor holds a .safetensors file",
+                path.display()
+            ),
         },
         [first, second, ..] => bail!(
             "{} holds {} safetensors files ({first}, {second}, …) and is no diffusers folder; give the path of one file",

@@ -168,12 +168,8 @@ pub(super) const OPEN_CLIP: &[Place] = &[
 ];
 
 /// Names of VAE attention in diffusers files written before 0.18.
-const VAE_ATTENTION_BEFORE_2023: &[Layer] = &[
-    ("to_q", "query", Pointwise),
-    ("to_k", "key", Pointwise),
-    ("to_v", "value", Pointwise),
-    ("to_out.0", "proj_attn", Pointwise),
-];
+const VAE_ATTENTION_BEFORE_2023: &[Layer] =
+    &[("to_q", "query", Pointwise), ("to_k", "key", Pointwise), ("to_v", "value", Pointwise), ("to_out.0", "proj_attn", Pointwise)];
 
 /// Further names in diffusers folders: ours | file.
 pub(super) const DIFFUSERS_OLD: &[Place] = &[
@@ -182,14 +178,22 @@ pub(super) const DIFFUSERS_OLD: &[Place] = &[
 ];
 
 /// Prefixes that some programs leave out: (with, without).
-pub(super) const SHORTENED: &[(&str, &str)] = &[
-    ("text_encoder.text_model.", "text_encoder."),
-    ("cond_stage_model.transformer.text_model.", "cond_stage_model.transformer."),
-];
+pub(super) const SHORTENED: &[(&str, &str)] =
+    &[("text_encoder.text_model.", "text_encoder."), ("cond_stage_model.transformer.text_model.", "cond_stage_model.transformer.")];
 
 /// Keys that belong in a checkpoint and not in a model that is trained or sampled.
 pub(super) fn is_ignored(key: &str) -> bool {
-    const STARTS: &[&str] = &["model_ema.", "first_stage_model.loss.", "embedding_manager.", "cond_stage_model.model.visual.", "betas", "alphas_cumprod", "sqrt_", "log_one_minus_", "posterior_"];
+    const STARTS: &[&str] = &[
+        "model_ema.",
+        "first_stage_model.loss.",
+        "embedding_manager.",
+        "cond_stage_model.model.visual.",
+        "betas",
+        "alphas_cumprod",
+        "sqrt_",
+        "log_one_minus_",
+        "posterior_",
+    ];
     const WHOLE: &[&str] = &[
         "global_step",
         "logvar",

@@ -45,10 +45,8 @@ pub fn serialize_header(order: &[&Entry<'_>], metadata: &BTreeMap<String, String
     for entry in order {
         let (name, end) = (&entry.name, offset + entry.bytes.len());
         ensure!(entry.shape.elements() * entry.dtype.bytes() == entry.bytes.len(), "tensor {name} has other bytes than its shape needs");
-        let old = fields.insert(
-            name.clone(),
-            json!({ "dtype": stored_name(entry.dtype), "shape": entry.shape.dims(), "data_offsets": [offset, end] }),
-        );
+        let old = fields
+            .insert(name.clone(), json!({ "dtype": stored_name(entry.dtype), "shape": entry.shape.dims(), "data_offsets": [offset, end] }));
         ensure!(old.is_none(), "tensor {name} is given twice");
         offset = end;
     }
