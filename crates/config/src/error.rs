@@ -3,20 +3,42 @@
 use crate::section::keys_of;
 use serde_saphyr::Error as YamlError;
 
-/// Turns an error of the reader into `file:line:column: what is wrong`.
-pub(crate) fn explain(error: &YamlError, origin: &str) -> anyhow::Error {
+/// Turns an error of the reader of `text` into `file:line:column: what is wrong`.
+pub(crate) fn explain(error: &YamlError, text: &str, origin: &str) -> anyhow::Error {
     let bare = error.without_snippet();
-    let place = match bare.location() {
-        Some(at) if at.line() > 0 => format!("{origin}:{}:{}", at.line(), at.column()),
-        _ => origin.to_string(),
+    let Some(at) = bare.location().filter(|at| at.line() > 0) else {
+        return anyhow::anyhow!("{origin}: {}", message(bare));
     };
-    anyhow::anyhow!("{place}: {}", message(bare))
+    let key = if names_its_key(bare) { None } else { key_at(text, at.line() as usize, at.column() as usize) };
+    let key = key.map(|key| format!("`{key}`: ")).unwrap_or_default();
+    anyhow::anyhow!("{origin}:{}:{}: {key}{}", at.line(), at.column(), message(bare))
 }
 
-fn message(error: &YamlError) -> String {
+/// Errors about a key itself name it; errors about its value are told after the key.
+fn names_its_key(error: &YamlError) -> bool {
+    matches!(error, YamlError::SerdeUnknownField { .. } | YamlError::DuplicateMappingKey { .. })
+}
+
+/// The key that a line holds at a column (both counted from 1), or before it on the same line.
+fn key_at(text: &str, line: usize, column: usize) -> Option<String> {
+    let line: Vec<char> = text.lines().nth(line.checked_sub(1)?)?.chars().collect();
+    let is_key = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+    let start = column.checked_sub(1)?;
+    let after: String = line.get(start..)?.iter().take_while(|c| is_key(c)).collect();
+    if !after.is_empty() && line.get(start + after.len()) == Some(&':') {
+        return Some(after);
+    }
+    let colon = line[..start].iter().rposition(|c| *c == ':')?;
+    let before: String = line[..colon].iter().rev().take_while(|c| is_key(c)).collect();
+    (!before.is_empty()).then(|| before.chars().rev().collect())
+}
+
+/// What is wrong, without the place: the lines of an override's little document mean nothing to the user.
+pub(crate) fn message(error: &YamlError) -> String {
     match error {
-        YamlError::SerdeUnknownField { invalid, expected, .. } => unknown_key(invalid, expected),
+        YamlError::SerdeUnknownField { field: invalid, expected, .. } => unknown_key(invalid, expected),
         YamlError::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is given twice"),
+        YamlError::Unexpected { expected: "mapping start", .. } => "expected keys with values here".to_string(),
         other => without_place(&other.to_string()),
     }
 }
@@ -25,9 +47,12 @@ fn unknown_key(key: &str, expected: &[&str]) -> String {
     if let Some(near) = base::nearest::nearest(key, expected.iter().copied()) {
         return format!("unknown key `{key}`; the nearest key is `{near}`");
     }
+    let shown = &expected[..expected.len().min(24)];
     match section_with(key) {
         Some(section) => format!("unknown key `{key}` here; it belongs under `{section}`"),
-        None => format!("unknown key `{key}`; the keys here are {}", expected.join(", ")),
+        None => {
+            format!("unknown key `{key}`; the keys here are {}{}", shown.join(", "), if expected.len() > shown.len() { ", …" } else { "" })
+        }
     }
 }
 

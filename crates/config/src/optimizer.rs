@@ -31,8 +31,23 @@ pub struct OptimizerParams {
 
 /// Optimizers of the peers that may come; naming one gets "not yet" instead of "unknown".
 const LATER: [&str; 17] = [
-    "adam", "adam8bit", "adamw8bit", "adamw8", "adam8", "ademamix8bit", "lion", "lion8bit", "prodigy", "prodigy8bit", "dadaptation", "adagrad",
-    "adafactor", "automagic", "automagic2", "automagic3", "sgd",
+    "adam",
+    "adam8bit",
+    "adamw8bit",
+    "adamw8",
+    "adam8",
+    "ademamix8bit",
+    "lion",
+    "lion8bit",
+    "prodigy",
+    "prodigy8bit",
+    "dadaptation",
+    "adagrad",
+    "adafactor",
+    "automagic",
+    "automagic2",
+    "automagic3",
+    "sgd",
 ];
 
 pub(crate) fn read(name: Option<&str>) -> Result<Optimizer> {
@@ -56,7 +71,10 @@ pub(crate) fn resolve(raw: RawOptimizerParams, notices: &mut Vec<String>) -> Res
         Some([first, second]) => [first.0, second.0],
         Some(other) => bail!("train.optimizer_params.betas: {} numbers are given; AdamW takes 2", other.len()),
     };
-    ensure!(betas.iter().all(|b| (0.0..1.0).contains(b)), "train.optimizer_params.betas: {betas:?} are not both from 0 up to (not including) 1");
+    ensure!(
+        betas.iter().all(|b| (0.0..1.0).contains(b)),
+        "train.optimizer_params.betas: {betas:?} are not both from 0 up to (not including) 1"
+    );
     let eps = raw.eps.map_or(1e-8, |e| e.0);
     ensure!(eps > 0.0, "train.optimizer_params.eps: {eps} must be more than 0");
     Ok(OptimizerParams { betas, eps, weight_decay: not_negative("train.optimizer_params.weight_decay", raw.weight_decay, 0.01)? })

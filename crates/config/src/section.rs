@@ -17,6 +17,7 @@ macro_rules! section {
         $(#[$outer])*
         #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields, default)]
+        #[allow(non_snake_case)]
         pub(crate) struct $name {
             $($(#[$attr])* pub $field: Option<$type>,)*
             $($inert: Option<serde_json::Value>,)*
@@ -25,7 +26,7 @@ macro_rules! section {
 
         impl $name {
             /// Notices for keys without effect; an error for a key that would have one and can't be honoured.
-            #[allow(unused_variables)]
+            #[allow(unused_variables, clippy::ptr_arg)]
             pub fn check_foreign(&self, section: &str, notices: &mut Vec<String>) -> anyhow::Result<()> {
                 $(crate::section::notice(self.$inert.is_some(), section, stringify!($inert), $reason, notices);)*
                 $(crate::section::refuse_unless_off(self.$later.as_ref(), section, stringify!($later), &[$(serde_json::json!($neutral)),+])?;)*

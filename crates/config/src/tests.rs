@@ -8,31 +8,289 @@ fn read(text: &str) -> Loaded {
     load(text.as_bytes(), "c.yaml", &[]).unwrap_or_else(|e| panic!("{e:#}\n{text}"))
 }
 
+fn with(extra: &str) -> RunConfig {
+    read(&format!("{MINIMAL}{extra}\n")).config
+}
+
 fn refused(text: &str) -> String {
     format!("{:#}", load(text.as_bytes(), "c.yaml", &[]).expect_err(text))
 }
 
-#[test]
-fn probe() {
-    for text in [
-        format!("{MINIMAL}train: {{lrr: 1}}\n"),
-        format!("{MINIMAL}train:\n  steps: 3\n  lr: 1\n  lr: 2\n"),
-        format!("{MINIMAL}train:\n  lr: 1\n  learning_rate: 2\n"),
-        format!("{MINIMAL}train:\n\tsteps: 3\n"),
-        format!("{MINIMAL}train:\n  steps: three\n"),
-        format!("{MINIMAL}train:\n  steps: 1.5\n"),
-        format!("{MINIMAL}train:\n  steps: -1\n"),
-        format!("{MINIMAL}train:\n  steps: \"5\"\n"),
-        format!("{MINIMAL}train:\n  train_unet: off\n"),
-        format!("{MINIMAL}train:\n  train_unet: \"False\"\n"),
-        format!("{MINIMAL}train: [1]\n"),
-        format!("{MINIMAL}lr: 1\n"),
-        format!("{MINIMAL}zzzzzzzz: 1\n"),
-        format!("{MINIMAL}train: {{steps: 5\n"),
-        "- a\n".to_string(),
-        "hello".to_string(),
-    ] {
-        println!("{}", refused(&text));
+fn refused_with(extra: &str) -> String {
+    refused(&format!("{MINIMAL}{extra}\n"))
+}
+
+fn set(key: &str, value: &str) -> Result<RunConfig> {
+    load(MINIMAL.as_bytes(), "c.yaml", &[(key.to_string(), value.to_string())]).map(|l| l.config)
+}
+
+#[track_caller]
+fn assert_says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
     }
-    println!("{}", read(MINIMAL).config.to_yaml().unwrap());
+}
+
+#[test]
+fn an_unknown_key_is_named_with_file_line_column_and_the_nearest_key() {
+    assert_says(&refused_with("train: {lrr: 1}"), &["c.yaml:5:9", "`lrr`", "nearest key is `lr`"]);
+    assert_says(&refused_with("network:\n  linaer: 4"), &["c.yaml:6:3", "nearest key is `linear`"]);
+    assert_says(&refused(&MINIMAL.replace("folder_path", "folder_pth")), &["c.yaml:4:5", "`folder_path`"]);
+    assert_says(&refused_with("zzzzzzzz: 1"), &["the keys here are name"]);
+}
+
+#[test]
+fn a_misplaced_key_is_told_where_it_belongs() {
+    assert_says(&refused_with("lr: 1"), &["c.yaml:5:1", "`lr`", "under `train`"]);
+    assert_says(&refused_with("network: {save_every: 1}"), &["under `save`"]);
+}
+
+#[test]
+fn duplicate_keys_and_two_spellings_of_one_key_are_refused() {
+    assert_says(&refused_with("train:\n  lr: 1\n  lr: 2"), &["c.yaml:7:3", "`lr`", "twice"]);
+    assert_says(&refused_with("train:\n  lr: 1\n  learning_rate: 2"), &["duplicate", "lr"]);
+}
+
+#[test]
+fn a_tab_as_indent_and_broken_syntax_have_line_and_column() {
+    assert_says(&refused_with("train:\n\tsteps: 3"), &["c.yaml:6:2", "tab"]);
+    assert_says(&refused_with("train: {steps: 5"), &["c.yaml:5:8", "unclosed"]);
+    assert_says(&refused("hello"), &["c.yaml:1:1"]);
+    assert_says(&refused(""), &["empty"]);
+}
+
+#[test]
+fn ill_typed_values_are_refused_and_the_key_is_named() {
+    for (text, key) in [
+        ("train:\n  steps: three", "`steps`"),
+        ("train:\n  steps: 1.5", "`steps`"),
+        ("train:\n  steps: -1", "`steps`"),
+        ("train:\n  steps: \"5\"", "`steps`"),
+        ("train:\n  lr: .nan", "`lr`"),
+        ("train:\n  train_unet: off", "`train_unet`"),
+        ("train:\n  train_unet: \"False\"", "`train_unet`"),
+        ("train:\n  train_unet: 1", "`train_unet`"),
+        ("save: {save_every: -1}", "`save_every`"),
+        ("train: [1]", "`train`"),
+    ] {
+        assert_says(&refused_with(text), &["c.yaml:", key]);
+    }
+}
+
+#[test]
+fn numbers_are_read_in_every_usual_spelling() {
+    let config = with("train: {lr: 1e-4, steps: 1e3, max_grad_norm: 1}\nsave: {every: 0}\nsample: {every: 0}");
+    assert_eq!((config.train.lr, config.train.steps, config.train.max_grad_norm), (1e-4, 1000, 1.0));
+    assert_eq!((config.save.save_every, config.sample.sample_every), (0, 0));
+}
+
+#[test]
+fn names_and_texts_keep_their_letters() {
+    for name in ["NO", "1.10", "0777", "1e3", "true", "style.v1.2", "Grün 猫"] {
+        let text = MINIMAL.replace("name: a", &format!("name: {name}")) + &format!("trigger_word: {name}\n");
+        let config = read(&text).config;
+        assert_eq!((config.name.as_str(), config.trigger_word.as_deref()), (name, Some(name)));
+        assert_eq!(read(&config.to_yaml().unwrap()).config, config);
+    }
+}
+
+#[test]
+fn names_that_no_file_can_have_are_refused() {
+    for name in ["a/b", "con", "CON.txt", "com1", "x.", "'..'", "\"a\\tb\"", "a?b", "' '", &"é".repeat(101)] {
+        assert_says(&refused(&MINIMAL.replace("name: a", &format!("name: {name}"))), &["name"]);
+    }
+    read(&MINIMAL.replace("name: a", &format!("name: {}", "é".repeat(100))));
+}
+
+#[test]
+fn byte_order_mark_and_windows_line_ends_are_fine_and_other_encodings_are_refused_in_words() {
+    let text = format!("\u{FEFF}{MINIMAL}").replace('\n', "\r\n");
+    assert_eq!(load(text.as_bytes(), "c.yaml", &[]).unwrap().config.name, "a");
+    let mut cyrillic = MINIMAL.as_bytes().to_vec();
+    cyrillic.extend(b"trigger_word: \xEA\xEE\xF2\n");
+    assert_says(&format!("{:#}", load(&cyrillic, "c.yaml", &[]).unwrap_err()), &["c.yaml:5", "save the file as UTF-8"]);
+    assert_says(&format!("{:#}", load(b"\xFF\xFEn\0", "c.yaml", &[]).unwrap_err()), &["UTF-16"]);
+}
+
+#[test]
+fn paths_are_trimmed_and_home_is_expanded() {
+    let home = std::env::var("HOME").unwrap();
+    assert_eq!(with("output: ' /data/x '").training_folder, Path::new("/data/x"));
+    assert_eq!(with("output: ~/x").training_folder, Path::new(&home).join("x"));
+    assert_eq!(with("output: $HOME/x").training_folder, Path::new(&home).join("x"));
+    assert_eq!(with("output: rel/x").training_folder, Path::new("rel/x"));
+    assert_eq!(with("output: rel/x").run_folder(), Path::new("rel/x/a"));
+}
+
+#[test]
+fn conflicts_name_both_keys() {
+    for (text, keys) in [
+        ("train: {cache_text_embeddings: true, train_text_encoder: true}", ["train.cache_text_embeddings", "train.train_text_encoder"]),
+        ("train: {steps: 5, epochs: 2}", ["train.steps", "train.epochs"]),
+        (
+            "train: {gradient_accumulation: 2, gradient_accumulation_steps: 4}",
+            ["gradient_accumulation (2)", "gradient_accumulation_steps (4)"],
+        ),
+        ("train: {train_unet: false}", ["train.train_unet", "train.train_text_encoder"]),
+        ("train: {min_timestep: 9, max_timestep: 8}", ["train.min_timestep", "train.max_timestep"]),
+        ("train: {lr_warmup_steps: 5, lr_scheduler_params: {warmup_steps: 5}}", ["lr_warmup_steps", "lr_scheduler_params.warmup_steps"]),
+        ("train: {lr_warmup_steps: 5}", ["train.lr_scheduler: constant", "train.lr_warmup_steps"]),
+        ("train: {train_text_encoder: true, text_encoder_lr: 0}", ["train.train_text_encoder", "train.text_encoder_lr"]),
+        ("network: {only_if_contains: [a], network_kwargs: {only_if_contains: [b]}}", ["network.only_if", "network_kwargs.only_if"]),
+        ("network: {conv_alpha: 4}", ["network.conv_alpha", "network.conv "]),
+    ] {
+        assert_says(&refused_with(text), &keys);
+    }
+    for (dataset, keys) in [
+        ("cache_text_embeddings: true, shuffle_tokens: true", ["datasets[0].cache_text_embeddings", "datasets[0].shuffle_tokens"]),
+        ("cache_text_embeddings: true, token_dropout_rate: 0.1", ["cache_text_embeddings", "token_dropout_rate"]),
+        ("cache_latents: false, cache_latents_to_disk: true", ["cache_latents:", "cache_latents_to_disk"]),
+        ("min_bucket: 512, max_bucket: 256", ["min_bucket", "max_bucket"]),
+    ] {
+        assert_says(&refused(&MINIMAL.replace("- folder_path: /imgs", &format!("- {{folder_path: /imgs, {dataset}}}"))), &keys);
+    }
+    assert_says(
+        &refused("name: a\nmodel: {path: m, prediction_type: epsilon, is_v_pred: true}\ndatasets: [{folder_path: x}]"),
+        &["model.prediction_type", "model.is_v_pred"],
+    );
+}
+
+#[test]
+fn text_embeddings_are_cached_by_themselves_unless_something_stands_against_it() {
+    let shuffled = MINIMAL.replace("/imgs", "/imgs\n    shuffle_tokens: true");
+    let dropped = MINIMAL.replace("/imgs", "/imgs\n    caption_dropout_rate: 0.1");
+    assert!(read(MINIMAL).config.train.cache_text_embeddings && read(&dropped).config.train.cache_text_embeddings);
+    assert!(!read(&shuffled).config.train.cache_text_embeddings);
+    assert!(!with("train: {train_text_encoder: true}").train.cache_text_embeddings);
+    assert!(!with("train: {cache_text_embeddings: false}").train.cache_text_embeddings);
+}
+
+#[test]
+fn what_is_not_supported_yet_says_so_and_lists_what_is() {
+    assert_says(&refused_with("train: {optimizer: adamw8bit}"), &["not supported yet", "adamw is"]);
+    assert_says(&refused_with("train: {optimizer: adamm}"), &["unknown", "adam"]);
+    assert_says(&refused_with("train: {lr_scheduler: linear}"), &["not supported yet", "cosine"]);
+    assert_says(&refused_with("network: {type: lokr}"), &["not supported yet", "lora and locon"]);
+    assert_says(&refused_with("train: {snr_gamma: 5}"), &["train.snr_gamma", "min_snr_gamma"]);
+    assert_says(&refused_with("train: {loss_type: mae}"), &["train.loss_type", "not supported yet"]);
+    assert_says(&refused_with("train: {ema_config: {use_ema: true, ema_decay: 0.99}}"), &["train.ema_config.use_ema", "not supported yet"]);
+    assert_says(&refused_with("train: {dtype: fp16}"), &["bf16"]);
+    with("train: {loss_type: mse, snr_gamma: null, do_cfg: false, img_multiplier: 1, ema_config: {use_ema: false}}");
+}
+
+#[test]
+fn the_resolved_config_reads_back_to_the_identical_value() {
+    let config = with(
+        "trigger_word: 'null'\ncache_dir: /c\nseed: 18446744073709551615\nmemory: {budget: 1.5GiB}\nlogging: {log_every: 0}\n\
+         network: {type: locon, rank: 8, alpha: 4, dropout: 0.1, ignore_if_contains: [attn2]}\n\
+         train: {epochs: 3, lr: 3.3e-5, unet_lr: 1e-3, lr_scheduler: cosine, lr_warmup_steps: 0.1, gradient_checkpointing: [down, 'mid*'],\n\
+           optimizer_params: {betas: [0.9, 0.99], eps: 1e-6}, min_snr_gamma: 5, dtype: float32, max_token_length: 150}\n\
+         save: {dtype: bf16, layout: diffusers, keep: 2}\n\
+         sample: {walk_seed: true, seed: 7, neg: 'no: \"x\"', prompts: ['a [trigger] --w 256 --s 5', 'b']}",
+    );
+    let again = read(&config.to_yaml().unwrap());
+    assert_eq!(again.config, config);
+    assert!(again.notices.is_empty(), "{:?}", again.notices);
+    assert_eq!(config.to_json().unwrap()["memory"]["budget"], 1_610_612_736);
+    assert_eq!(read(&read(MINIMAL).config.to_yaml().unwrap()).config, read(MINIMAL).config);
+}
+
+#[test]
+fn sample_prompts_carry_flags_seeds_and_the_trigger_word() {
+    let config = with(
+        "trigger_word: sks\nsample: {seed: 10, walk_seed: true, guidance_scale: 4, prompts: ['a [trigger] cat --n ugly -- dog --w 256 --h 128 --l 2.5 --s 9', 'b --d 99', 'c'],\n\
+         samples: [{prompt: d, neg: false, sample_steps: 3}]}",
+    );
+    let samples = &config.sample.samples;
+    let first = &samples[0];
+    assert_eq!((first.prompt.as_str(), first.neg.as_str(), first.width, first.height), ("a sks cat", "ugly -- dog", 256, 128));
+    assert_eq!((first.guidance_scale, first.sample_steps, first.seed), (2.5, 9, 10));
+    assert_eq!(samples.iter().map(|s| s.seed).collect::<Vec<_>>(), [10, 99, 12, 13]);
+    assert_eq!((samples[3].sample_steps, samples[3].guidance_scale), (3, 4.0));
+    assert_says(&refused_with("sample: {prompts: ['a --w wide']}"), &["--w wide", "not a number"]);
+    assert_says(&refused_with("sample: {prompts: ['a --w 100']}"), &["width", "multiple of 8"]);
+    assert_says(&refused_with("sample: {prompts: ['a --zz 100']}"), &["--zz"]);
+}
+
+#[test]
+fn overrides_are_read_like_the_file_and_may_address_a_dataset() {
+    assert_eq!(set("train.lr", "1e-3").unwrap().train.lr, 1e-3);
+    assert_eq!(set("train.learning_rate", "1e-3").unwrap().train.lr, 1e-3);
+    assert_eq!(set("name", "1.10").unwrap().name, "1.10");
+    assert_eq!(set("datasets.0.resolution", "[256, 512]").unwrap().datasets[0].resolution, [256, 512]);
+    assert_eq!(set("datasets.0.resolution", "256").unwrap().datasets[0].folder_path, Path::new("/imgs"));
+    assert_eq!(set("train.optimizer_params.weight_decay", "0.5").unwrap().train.optimizer_params.weight_decay, 0.5);
+    assert_eq!(set("sample.prompts", "[a, 'b, c']").unwrap().sample.samples.len(), 2);
+    for (key, value, part) in [
+        ("train.lrr", "1", "nearest key is `lr`"),
+        ("train.steps", "x", "whole number"),
+        ("datasets.1.resolution", "256", "1 datasets"),
+        ("train.lr", "", "missing"),
+        ("train..lr", "1", "not a key"),
+        ("a b", "1", "not a key"),
+    ] {
+        assert_says(&format!("{:#}", set(key, value).unwrap_err()), &["--set", key, part]);
+    }
+    assert_eq!(parse_override("a.b= c=d ").unwrap(), ("a.b".to_string(), "c=d".to_string()));
+    assert!(parse_override("a.b").is_err());
+}
+
+#[test]
+fn an_ai_toolkit_job_file_is_taken_as_it_is() {
+    let job = "---\njob: extension\nconfig:\n  name: my_lora\n  process:\n    - type: 'sd_trainer'\n      training_folder: output\n      device: cuda:0\n      \
+               trigger_word: p3r5on\n      performance_log_every: 100\n      network: {type: lora, linear: 16, linear_alpha: 16}\n      \
+               save: {dtype: float16, save_every: 250, max_step_saves_to_keep: 4, push_to_hub: false}\n      \
+               datasets:\n        - {folder_path: /imgs, caption_ext: txt, caption_dropout_rate: 0.05, shuffle_tokens: false, cache_latents_to_disk: true, resolution: [512, 768]}\n      \
+               train: {batch_size: 1, steps: 2000, gradient_accumulation_steps: 4, gradient_accumulation: 1, train_unet: true, train_text_encoder: false, gradient_checkpointing: true,\n              \
+                 noise_scheduler: ddpm, optimizer: adamw, lr: 1.0e-4, ema_config: {use_ema: false, ema_decay: 0.99}, dtype: bf16, xformers: true}\n      \
+               model: {name_or_path: runwayml/stable-diffusion-v1-5, quantize: true, low_vram: false, is_flux: false}\n      \
+               sample: {sampler: ddpm, sample_every: 250, width: 512, height: 512, prompts: ['[trigger] a'], neg: '', seed: 42, walk_seed: true, guidance_scale: 4, sample_steps: 20}\n\
+               meta: {name: '[name]', version: '1.0'}\n";
+    let Loaded { config, notices } = read(job);
+    assert_eq!((config.name.as_str(), config.device.as_str(), config.train.steps), ("my_lora", "auto", 2000));
+    assert_eq!((config.datasets[0].resolution.as_slice(), config.train.gradient_accumulation), ([512, 768].as_slice(), 4));
+    assert_eq!(config.sample.samples[0].prompt, "p3r5on a");
+    for key in ["device: cuda:0", "meta", "performance_log_every", "train.xformers", "model.quantize", "sample.sampler"] {
+        assert!(notices.iter().any(|n| n.contains(key)), "no notice about {key}: {notices:#?}");
+    }
+    assert_says(&refused(&job.replace("lr: 1.0e-4", "lrx: 1")), &["nearest key is `lr`"]);
+    assert_says(&refused(&job.replace("job: extension", "job: generate")), &["generate"]);
+    assert_says(&refused(&job.replace("'sd_trainer'", "concept_slider")), &["concept_slider"]);
+}
+
+#[test]
+fn sizes_in_the_memory_budget() {
+    for (text, bytes) in [("8GB", 8_000_000_000), ("8 GiB", 8 << 30), ("1e3", 1000), ("0", 0), ("1.5k", 1500)] {
+        assert_eq!(with(&format!("memory: {{budget: {text}}}")).memory.budget, bytes, "{text}");
+    }
+    assert_says(&refused_with("memory: {budget: lots}"), &["memory.budget", "lots"]);
+}
+
+#[test]
+fn a_warm_up_as_long_as_the_run_is_noticed() {
+    let loaded = read(&format!("{MINIMAL}train: {{steps: 50, lr_scheduler: cosine, lr_warmup_steps: 50}}\n"));
+    assert!(loaded.notices[0].contains("warm-up"));
+    let share = with("train: {steps: 50, lr_scheduler: cosine, lr_warmup_steps: 0.1}").train.lr_scheduler_params;
+    assert_eq!(share.warmup(50), 5);
+}
+
+/// Hostile input ends in an error, never in a panic or without end.
+#[test]
+fn mangled_files_are_errors_not_panics() {
+    let whole = format!("{MINIMAL}train: {{steps: 10, optimizer_params: {{betas: [0.9, 0.99]}}}}\nsample: {{prompts: ['a --w 64', b]}}\n");
+    let mut rng = base::Rng::new(1, "mangle", &[]);
+    for _ in 0..400 {
+        let mut bytes = whole.clone().into_bytes();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            match rng.below(3) {
+                0 => bytes[at] = b"{}[]:-\n\t#&*!|>'\"%@`,\0\xFF 09"[rng.below(25) as usize],
+                1 if bytes.len() > 1 => drop(bytes.remove(at)),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        let _ = load(&bytes, "c.yaml", &[]);
+    }
+    let bomb = format!("a: &a [x,x,x,x,x,x,x,x]\n{}", (0..30).map(|i| format!("b{i}: &b{i} [*a,*a,*a,*a]\n")).collect::<String>());
+    assert!(load(bomb.as_bytes(), "c.yaml", &[]).is_err());
 }

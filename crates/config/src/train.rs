@@ -1,9 +1,9 @@
 //! `train:` length, batch, optimizer, loss, precision.
 
 use crate::dataset::DatasetConfig;
+use crate::lr_scheduler::{self, RawSchedulerParams, Scheduler, SchedulerParams};
 use crate::model::{dtype, read_dtype};
 use crate::optimizer::{self, Optimizer, OptimizerParams, RawOptimizerParams};
-use crate::lr_scheduler::{self, RawSchedulerParams, Scheduler, SchedulerParams};
 use crate::scalar::{Flag, FlagOrTexts, Number, Whole};
 use crate::section::section;
 use anyhow::{Result, bail, ensure};
@@ -173,7 +173,7 @@ pub(crate) fn resolve(raw: RawTrain, notices: &mut Vec<String>) -> Result<(Train
         bail!("train.snr_gamma: {gamma} is refused: its weight γ/SNR grows without bound at noisy timesteps; use train.min_snr_gamma");
     }
     raw.check_foreign("train", notices)?;
-    check_ema(raw.ema_config.as_ref())?;
+    check_ema(raw.ema_config, notices)?;
     check_noise_scheduler(raw.noise_scheduler.as_deref())?;
     let (steps, epochs) = length(raw.steps, raw.epochs)?;
     let lr = rate("train.lr", raw.lr, 1e-4)?;
@@ -181,7 +181,8 @@ pub(crate) fn resolve(raw: RawTrain, notices: &mut Vec<String>) -> Result<(Train
     ensure!(train_unet || train_text_encoder, "train.train_unet and train.train_text_encoder are both false: nothing would be trained");
     let unet_lr = rate("train.unet_lr", raw.unet_lr, lr)?;
     let text_encoder_lr = rate("train.text_encoder_lr", raw.text_encoder_lr, lr)?;
-    for (on, value, part, key) in [(train_unet, unet_lr, "train_unet", "unet_lr"), (train_text_encoder, text_encoder_lr, "train_text_encoder", "text_encoder_lr")]
+    for (on, value, part, key) in
+        [(train_unet, unet_lr, "train_unet", "unet_lr"), (train_text_encoder, text_encoder_lr, "train_text_encoder", "text_encoder_lr")]
     {
         ensure!(!on || value > 0.0, "train.{part}: true needs a rate, but train.{key} (or train.lr) is 0");
     }
@@ -189,7 +190,10 @@ pub(crate) fn resolve(raw: RawTrain, notices: &mut Vec<String>) -> Result<(Train
     scheduler_params.check_foreign("train.lr_scheduler_params", notices)?;
     let (lr_scheduler, lr_scheduler_params) = lr_scheduler::resolve(raw.lr_scheduler.as_deref(), scheduler_params, raw.lr_warmup_steps)?;
     if steps > 0 && lr_scheduler_params.warmup(steps) >= steps {
-        notices.push(format!("the warm-up ({} steps) is as long as the run or longer: train.lr is never reached", lr_scheduler_params.warmup(steps)));
+        notices.push(format!(
+            "the warm-up ({} steps) is as long as the run or longer: train.lr is never reached",
+            lr_scheduler_params.warmup(steps)
+        ));
     }
     let (min_timestep, max_timestep) = (raw.min_timestep.map_or(0, |t| t.0), raw.max_timestep.map_or(999, |t| t.0));
     ensure!(max_timestep <= 999, "train.max_timestep: {max_timestep} is beyond the last timestep, 999");
@@ -316,9 +320,10 @@ fn compute_dtype(name: Option<&str>) -> Result<DType> {
     Ok(dtype)
 }
 
-fn check_ema(raw: Option<&RawEma>) -> Result<()> {
-    let on = raw.and_then(|ema| ema.use_ema).is_some_and(|f| f.0);
-    ensure!(!on, "train.ema_config.use_ema: true is not supported yet; set it to false");
+fn check_ema(raw: Option<RawEma>, notices: &mut Vec<String>) -> Result<()> {
+    let Some(ema) = raw else { return Ok(()) };
+    ema.check_foreign("train.ema_config", notices)?;
+    ensure!(!ema.use_ema.is_some_and(|f| f.0), "train.ema_config.use_ema: true is not supported yet; set it to false");
     Ok(())
 }
 
