@@ -11,7 +11,7 @@ mod table;
 
 pub use blocks::Blocks;
 pub use pattern::Pattern;
-pub use rows::{Row, Transform, diffusers_rows, module_rows, original_rows};
+pub use rows::{Row, Transform, diffusers_rows, module_patterns, original_rows};
 pub use table::Role;
 
 use std::collections::BTreeMap;

@@ -12,6 +12,8 @@
 pub mod checkpoint;
 pub mod family;
 pub mod keys;
+pub mod lora;
+pub mod metadata;
 pub mod safetensors;
 pub mod weight_files;
 

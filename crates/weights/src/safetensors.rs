@@ -9,6 +9,7 @@ mod sniff;
 mod write;
 
 pub use header::{HEADER_LIMIT, Stored, TensorInfo};
+pub(crate) use write::file_order;
 pub use write::{Entry, serialize_header, write};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -115,6 +116,12 @@ impl File {
                 self.path.display()
             ),
         }
+    }
+
+    /// A tensor's bytes whatever its element type.
+    pub fn raw(&self, name: &str) -> Option<(&TensorInfo, &[u8])> {
+        let info = self.tensors.get(name)?;
+        Some((info, &self.map[info.range.clone()]))
     }
 
     /// Everything after the header, in file order; what `sshs_model_hash` is taken over.

@@ -104,15 +104,6 @@ impl Pattern {
         }
         Some(key)
     }
-
-    /// The same pattern with every `.` of its text replaced (kohya writes `_`).
-    pub fn with_separator(&self, separator: &str) -> Pattern {
-        let replace = |piece: &Piece| match piece {
-            Piece::Text(text) => Piece::Text(text.replace('.', separator)),
-            number => number.clone(),
-        };
-        Pattern(self.0.iter().map(replace).collect())
-    }
 }
 
 /// Splits a number off the front: at most four digits, no leading zeros.

@@ -45,14 +45,11 @@ pub fn diffusers_rows() -> Vec<Row> {
 }
 
 /// Patterns of the modules that a LoRA can sit on: matrices and convolutions of the UNet and the text encoder.
-pub fn module_rows() -> Vec<(Pattern, Role)> {
+pub fn module_patterns() -> Vec<String> {
     let mut rows = Vec::new();
     modules(UNET, &mut rows);
     modules(CLIP, &mut rows);
-    rows.into_iter()
-        .filter(|(_, _, role)| matches!(role, Role::Linear | Role::Conv | Role::Pointwise))
-        .map(|(ours, _, role)| (Pattern::new(&ours), role))
-        .collect()
+    rows.into_iter().filter(|(_, _, role)| matches!(role, Role::Linear | Role::Conv | Role::Pointwise)).map(|(ours, _, _)| ours).collect()
 }
 
 fn modules(places: &[Place], rows: &mut Vec<(String, String, Role)>) {
