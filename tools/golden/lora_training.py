@@ -6,7 +6,7 @@ loss = mean over the batch of weight · mean((output − target)²); sd1: epsilo
 import json
 
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, inject_adapter_in_model
 
 from common import GOLDEN, STYLES, generator, load_scheduler, load_text_encoder, load_unet, randn, save
 
@@ -21,8 +21,7 @@ ADAMW = dict(lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
 
 def adapt(model, targets):
     model.requires_grad_(False)
-    model.add_adapter(LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, lora_dropout=0.0))
-    return model
+    return inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets, lora_dropout=0.0), model)
 
 
 def factors(model, component):
