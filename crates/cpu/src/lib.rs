@@ -4,8 +4,16 @@
 //! outputs is planned scratch. Work is cut into pieces whose size does not depend on the number of threads, so results don't either.
 
 pub mod backend;
+mod block;
 mod element;
+pub mod isa;
 mod kernels;
+mod lanes;
+mod math;
+mod memory;
+mod pieces;
+mod scratch;
 mod tensor;
+mod threads;
 
 pub use backend::Cpu;

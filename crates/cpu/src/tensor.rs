@@ -48,6 +48,11 @@ impl<'a> Tensor<'a> {
         self.pointer.cast()
     }
 
+    /// Pointer to the first byte.
+    pub fn bytes_pointer(&self) -> *mut u8 {
+        self.pointer
+    }
+
     /// All elements. Must not be used for an input that may share bytes with an output that is being written.
     pub fn slice<T: Element>(&self) -> &'a [T] {
         // SAFETY: valid by `new`; the caller keeps clear of aliased writes (module head).

@@ -1,7 +1,31 @@
 //! One kernel an op, in the file named after the op's room.
 
 use crate::tensor::Tensor;
+use anyhow::Result;
 use graph::{Meta, Op, for_each_op, ops};
+
+mod activation;
+mod add;
+mod add_channels;
+mod attention;
+mod cast;
+mod concat;
+mod conv2d;
+mod embedding;
+mod geglu;
+mod group_norm;
+mod layer_norm;
+mod linear;
+mod low_rank;
+mod matmul;
+mod mse;
+mod reshape;
+mod scale;
+mod slice;
+#[cfg(test)]
+mod testing;
+mod timestep_embedding;
+mod upsample;
 
 /// What a kernel works on.
 pub struct Call<'a> {
@@ -12,10 +36,15 @@ pub struct Call<'a> {
 }
 
 /// The CPU side of an op.
-pub trait Kernel {
+pub trait Kernel: Sync {
     /// Bytes of scratch at these shapes. May depend on the number of threads of the pool, which is fixed for a process.
     fn scratch_bytes(&self, _inputs: &[&Meta], _outputs: &[&Meta]) -> u64 {
         0
+    }
+
+    /// Refuses contents of inputs that the kernel could not read safely.
+    fn check(&self, _inputs: &[Tensor]) -> Result<()> {
+        Ok(())
     }
 
     /// Overwrites the outputs (adds into parameter gradients), whatever they held before.

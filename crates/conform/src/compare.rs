@@ -1,0 +1,44 @@
+//! How far a kernel may be from the oracle.
+
+use base::DType;
+use graph::ops::CaseTypes;
+use graph::{Array, Op};
+
+/// Activation and weight types of the runs of every case.
+pub const TYPES: [CaseTypes; 6] = [
+    CaseTypes { activation: DType::F32, weight: DType::F32 },
+    CaseTypes { activation: DType::BF16, weight: DType::BF16 },
+    CaseTypes { activation: DType::F32, weight: DType::F16 },
+    CaseTypes { activation: DType::F32, weight: DType::BF16 },
+    CaseTypes { activation: DType::BF16, weight: DType::F16 },
+    CaseTypes { activation: DType::BF16, weight: DType::F32 },
+];
+
+/// ‖got − want‖ / ‖want‖; NaN where only one has a NaN, or both.
+pub fn relative_error(got: &Array, want: &Array) -> f64 {
+    assert_eq!(got.shape, want.shape);
+    let square = |v: f64| v * v;
+    let distance: f64 = got.data.iter().zip(&want.data).map(|(g, w)| square(f64::from(*g) - f64::from(*w))).sum();
+    let size: f64 = want.data.iter().map(|w| square(f64::from(*w))).sum();
+    if distance == 0.0 { 0.0 } else { (distance / size.max(1e-30)).sqrt() }
+}
+
+/// Whether an op multiplies matrices, which in bf16 may round its factors once more.
+fn multiplies(op: &Op) -> bool {
+    matches!(op, Op::Linear(_) | Op::LinearGrad(_) | Op::Conv2d(_) | Op::Conv2dGrad(_) | Op::Attention(_) | Op::AttentionGrad(_))
+}
+
+/// The most that [`relative_error`] may be, for an output of type `output` of an op that works on `activation`s.
+pub fn tolerance(op: &Op, activation: DType, output: DType) -> f64 {
+    match (activation, output) {
+        (DType::BF16, _) if multiplies(op) => 1e-2,
+        // Half a unit in the last of 8 bits: what a single element may be off.
+        (_, DType::BF16) => 4e-3,
+        _ => 2e-5,
+    }
+}
+
+/// The element type that an op works on: of its first float output, else input.
+pub fn activation(inputs: &[&graph::Meta]) -> DType {
+    inputs.iter().map(|m| m.dtype).find(|t| *t == DType::BF16).unwrap_or(DType::F32)
+}

@@ -1,0 +1,126 @@
+//! Every op × its cases × element types on the CPU backend, against the oracle.
+
+use base::DType;
+use conform::compare::{TYPES, activation, relative_error, tolerance};
+use conform::isolated::{Isolated, Outcome};
+use conform::values::{decode, evaluate, input_metas, inputs};
+use conform::{large, rng};
+use cpu::Cpu;
+use graph::ops::{self, Case, CaseTypes, Rule};
+use graph::{Array, Op, for_each_op};
+
+type Cases = fn(CaseTypes) -> Vec<Case>;
+
+fn all_cases(name: &str, cases: Cases) -> Vec<Case> {
+    TYPES.iter().flat_map(|types| cases(*types).into_iter().chain(large::cases(name, *types))).collect()
+}
+
+fn cpu(threads: usize) -> Cpu {
+    Cpu::with_threads(threads).unwrap()
+}
+
+/// Checks every output of a run against the oracle.
+fn check(case: &Case, inputs: &[Array], outcome: &Outcome, mode: &str) {
+    let wanted = evaluate(&case.op, inputs);
+    for (i, (want, meta)) in wanted.iter().zip(&outcome.metas).enumerate() {
+        let before = outcome.before[i].as_ref();
+        let want = before.map_or_else(|| want.clone(), |b| b.zip(want, |b, w| b + w));
+        let error = relative_error(&decode(meta, &outcome.bytes[i]), &want);
+        let most = tolerance(&case.op, activation(&input_metas(case)), meta.dtype);
+        let form: Vec<String> = case.inputs.iter().map(|(m, _)| format!("{} {}", m.shape, m.dtype)).collect();
+        assert!(error <= most, "{mode}: {:?} on {form:?}: output {i} is off by {error:.2e}, allowed is {most:.0e}", case.op);
+    }
+}
+
+fn compare(name: &str, cases: Cases) {
+    let (mut rng, mut cpu) = (rng(name), cpu(2));
+    for case in all_cases(name, cases) {
+        let inputs = inputs(&case, &mut rng);
+        let op = Isolated { op: &case.op, metas: input_metas(&case), inputs: &inputs, in_place: None };
+        check(&case, &inputs, &op.run(&mut cpu, &mut rng), "apart");
+    }
+}
+
+fn in_place(name: &str, cases: Cases) {
+    let (mut rng, mut cpu) = (rng(name), cpu(2));
+    for case in all_cases(name, cases) {
+        let metas = input_metas(&case);
+        let bytes = case.op.rule().outputs(&metas)[0].bytes();
+        for input in case.op.rule().in_place().iter().filter(|i| metas[**i].bytes() == bytes) {
+            let inputs = inputs(&case, &mut rng);
+            let op = Isolated { op: &case.op, metas: metas.clone(), inputs: &inputs, in_place: Some(*input) };
+            check(&case, &inputs, &op.run(&mut cpu, &mut rng), &format!("in place of input {input}"));
+        }
+    }
+}
+
+/// The thread count must not change a bit.
+fn threads(name: &str, cases: Cases) {
+    let mut draw = rng(name);
+    let mut machines = [1, 2, 3].map(cpu);
+    for case in all_cases(name, cases) {
+        let inputs = inputs(&case, &mut draw);
+        let op = Isolated { op: &case.op, metas: input_metas(&case), inputs: &inputs, in_place: None };
+        let [one, two, three] = machines.each_mut().map(|cpu| op.run(cpu, &mut draw.clone()).bytes);
+        assert!(one == two && one == three, "{:?}: the result depends on the number of threads", case.op);
+    }
+}
+
+/// A NaN in an input must show in every output element that it shows in by the oracle.
+fn nan(name: &str, cases: Cases) {
+    let (mut rng, mut cpu) = (rng(name), cpu(2));
+    for case in TYPES.iter().flat_map(|types| cases(*types)) {
+        for (i, (meta, _)) in case.inputs.iter().enumerate().filter(|(_, (m, _))| m.dtype != DType::U32) {
+            let mut inputs = inputs(&case, &mut rng);
+            let at = rng.below(meta.shape.elements() as u64) as usize;
+            inputs[i].data[at] = f32::NAN;
+            let op = Isolated { op: &case.op, metas: input_metas(&case), inputs: &inputs, in_place: None };
+            let outcome = op.run(&mut cpu, &mut rng);
+            for (o, (want, meta)) in evaluate(&case.op, &inputs).iter().zip(&outcome.metas).enumerate() {
+                let got = decode(meta, &outcome.bytes[o]);
+                let hidden = want.data.iter().zip(&got.data).position(|(w, g)| w.is_nan() && !g.is_nan());
+                assert!(hidden.is_none(), "{:?}: NaN in input {i} does not reach element {hidden:?} of output {o}", case.op);
+            }
+        }
+    }
+}
+
+macro_rules! modes {
+    ($mode:ident, $($name:ident),*) => {
+        mod $mode {
+            use super::*;
+            $(#[test] #[allow(non_snake_case)] fn $name() { super::$mode(stringify!($name), ops::$name::cases); })*
+        }
+    };
+}
+
+macro_rules! tests {
+    ($($name:ident),*) => {
+        modes!(compare, $($name),*);
+        modes!(in_place, $($name),*);
+        modes!(threads, $($name),*);
+        modes!(nan, $($name),*);
+    };
+}
+
+for_each_op!(tests);
+
+#[test]
+fn an_id_outside_of_the_table_is_an_error_that_names_it() {
+    let types = TYPES[0];
+    let case = ops::Embedding::cases(types).remove(0);
+    let mut inputs = inputs(&case, &mut rng("embedding id"));
+    inputs[0].data[3] = 50.0;
+    let op = Isolated { op: &case.op, metas: input_metas(&case), inputs: &inputs, in_place: None };
+    let message = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| op.run(&mut cpu(1), &mut rng("embedding id"))));
+    let message = message.err().expect("the id is too large").downcast::<String>().unwrap();
+    assert!(message.contains("id 50") && message.contains("Embedding"), "{message}");
+}
+
+#[test]
+fn every_op_has_a_case_in_every_type() {
+    for types in TYPES {
+        let names: std::collections::BTreeSet<&str> = Op::all_cases(types).iter().map(|c| c.op.name()).collect();
+        assert!(names.contains("GroupNorm") && names.len() >= 29, "{names:?}");
+    }
+}

@@ -1,0 +1,331 @@
+//! Group normalisation with an optional SiLU, forward and backward: each reads its map twice and writes it once.
+//!
+//! Both passes walk whole rows (all channels of a pixel), cut into pieces of rows, so that memory is read in order and large maps of
+//! one item keep all threads busy. The first pass sums per channel in f32 around the channel's first value (or of gradients, which are
+//! centred anyway), over at most [`MOST_ROWS`] rows, then per group in f64; pieces are added in order.
+
+use super::{Call, Kernel};
+use crate::block::{Shared, with_activation};
+use crate::element::Element;
+use crate::isa::vectorize;
+use crate::lanes::LANES;
+use crate::math;
+use crate::pieces::{each_piece, rows_in_piece};
+use crate::scratch::{carve, carved_bytes};
+use graph::Meta;
+use graph::ops::{GroupNorm, GroupNormGrad};
+use std::ops::Range;
+
+/// Rows of a piece at most: a plain f32 sum over them stays exact to about 1e-6.
+const MOST_ROWS: usize = 256;
+
+/// How a map is cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    batch: usize,
+    tokens: usize,
+    channels: usize,
+    groups: usize,
+    /// Rows of a piece, and pieces of a batch item.
+    rows: usize,
+    pieces: usize,
+}
+
+impl Cut {
+    fn of(x: &Meta, groups: usize) -> Cut {
+        let (batch, tokens, channels) = (x.shape.batch(), x.shape.tokens(), x.shape.channels());
+        let rows = rows_in_piece(channels).min(MOST_ROWS);
+        Cut { batch, tokens, channels, groups, rows, pieces: tokens.div_ceil(rows) }
+    }
+
+    /// Elements of a group.
+    fn group_elements(&self) -> f64 {
+        (self.tokens * (self.channels / self.groups)) as f64
+    }
+
+    /// Calls `body(piece number, batch item, elements)` for all pieces of all items.
+    fn each(&self, body: impl Fn(usize, usize, Range<usize>) + Sync) {
+        each_piece(self.batch * self.pieces, 1, |piece, _| {
+            let (item, start) = (piece / self.pieces, piece % self.pieces * self.rows);
+            let (from, to) = (item * self.tokens + start, item * self.tokens + (start + self.rows).min(self.tokens));
+            body(piece, item, from * self.channels..to * self.channels);
+        });
+    }
+
+    /// The two sums of each group of each item, from those of the pieces.
+    fn totals<'a>(&'a self, partial: &'a [[f64; 2]]) -> impl Iterator<Item = [f64; 2]> + 'a {
+        (0..self.batch * self.groups).map(|i| {
+            let (item, group) = (i / self.groups, i % self.groups);
+            let own = (0..self.pieces).map(|p| partial[(item * self.pieces + p) * self.groups + group]);
+            own.fold([0.0; 2], |sum, p| [sum[0] + p[0], sum[1] + p[1]])
+        })
+    }
+
+    fn scratch_bytes(&self, vectors: usize) -> u64 {
+        carved_bytes::<[f64; 2]>(self.batch * self.pieces * self.groups) + carved_bytes::<f32>(self.batch * vectors * self.channels)
+    }
+}
+
+/// Adds the sums of channels `first ..` to their groups' sums.
+#[inline(always)]
+fn add_to_groups(sums: &mut [[f64; 2]], width: usize, first: usize, channels: impl Iterator<Item = [f64; 2]>) {
+    for (i, [a, b]) in channels.enumerate() {
+        let sum = &mut sums[(first + i) / width];
+        sum[0] += a;
+        sum[1] += b;
+    }
+}
+
+vectorize! {
+    /// Adds Σ x and Σ x² of each group over whole rows to `sums`.
+    fn moments<T: Element>(x: &[T], channels: usize, sums: &mut [[f64; 2]]) {
+        let width = channels / sums.len();
+        let rows = (x.len() / channels) as f64;
+        for first in (0..channels).step_by(LANES) {
+            let len = LANES.min(channels - first);
+            let (mut shift, mut sum, mut square) = ([0.0f32; LANES], [0.0f32; LANES], [0.0f32; LANES]);
+            shift.iter_mut().zip(&x[first..first + len]).for_each(|(s, x)| *s = x.to_f32());
+            for row in x.chunks_exact(channels) {
+                let row = &row[first..first + len];
+                match row.first_chunk::<LANES>() {
+                    Some(row) => add_moments(row, &shift, &mut sum, &mut square),
+                    None => add_moments(row, &shift, &mut sum, &mut square),
+                }
+            }
+            let plain = |i: usize| {
+                let (k, s, q) = (f64::from(shift[i]), f64::from(sum[i]), f64::from(square[i]));
+                [rows * k + s, q + 2.0 * k * s + rows * k * k]
+            };
+            add_to_groups(sums, width, first, (0..len).map(plain));
+        }
+    }
+}
+
+#[inline(always)]
+fn add_moments<T: Element>(row: &[T], shift: &[f32; LANES], sum: &mut [f32; LANES], square: &mut [f32; LANES]) {
+    for (i, x) in row.iter().enumerate().take(LANES) {
+        let d = x.to_f32() - shift[i];
+        sum[i] += d;
+        square[i] += d * d;
+    }
+}
+
+vectorize! {
+    /// y = act((x − μ) a + β) for whole rows, with μ, a = γρ and β of each channel.
+    fn forward_rows<T: Element>(x: &[T], center: &[f32], factor: &[f32], beta: &[f32], silu: bool, y: &mut [T]) {
+        let channels = center.len();
+        let (factor, beta) = (&factor[..channels], &beta[..channels]);
+        for (x, y) in x.chunks_exact(channels).zip(y.chunks_exact_mut(channels)) {
+            if silu {
+                for c in 0..channels {
+                    y[c] = T::from_f32(math::silu((x[c].to_f32() - center[c]) * factor[c] + beta[c]));
+                }
+            } else {
+                for c in 0..channels {
+                    y[c] = T::from_f32((x[c].to_f32() - center[c]) * factor[c] + beta[c]);
+                }
+            }
+        }
+    }
+}
+
+impl Kernel for GroupNorm {
+    /// Sums of each piece; μ and γρ of each channel of each item.
+    fn scratch_bytes(&self, inputs: &[&Meta], _: &[&Meta]) -> u64 {
+        Cut::of(inputs[0], self.groups).scratch_bytes(2)
+    }
+
+    fn run(&self, call: &mut Call) {
+        let x = &call.inputs[0];
+        with_activation!(x.dtype(), T => forward::<T>(self, call));
+    }
+}
+
+fn forward<T: Element>(op: &GroupNorm, call: &mut Call) {
+    let [x, gamma, beta] = call.inputs else { unreachable!("group_norm has three inputs") };
+    let (y, statistics) = (&call.outputs[0], &call.outputs[1]);
+    let cut = Cut::of(x.meta, op.groups);
+    let mut scratch = &mut *call.scratch;
+    let partial = carve::<[f64; 2]>(&mut scratch, cut.batch * cut.pieces * cut.groups);
+    let vectors = carve::<f32>(&mut scratch, cut.batch * 2 * cut.channels);
+    let (input, gamma, beta) = (x.slice::<T>(), gamma.slice::<f32>(), beta.slice::<f32>());
+    sum_pieces(&cut, partial, |elements, sums| moments(&input[elements], cut.channels, sums));
+
+    // SAFETY: nobody else holds the statistics.
+    let statistics = unsafe { statistics.slice_mut::<f32>(0, cut.batch * cut.groups * 2) };
+    for (pair, [sum, square]) in statistics.as_chunks_mut::<2>().0.iter_mut().zip(cut.totals(partial)) {
+        let mean = sum / cut.group_elements();
+        let variance = square / cut.group_elements() - mean * mean;
+        // Not `max`, which would hide a NaN.
+        let variance = if variance < 0.0 { 0.0 } else { variance };
+        *pair = [mean as f32, (1.0 / (variance + f64::from(op.eps)).sqrt()) as f32];
+    }
+    let width = cut.channels / cut.groups;
+    for (item, vectors) in vectors.chunks_exact_mut(2 * cut.channels).enumerate() {
+        let (center, factor) = vectors.split_at_mut(cut.channels);
+        for c in 0..cut.channels {
+            let at = 2 * (item * cut.groups + c / width);
+            (center[c], factor[c]) = (statistics[at], gamma[c] * statistics[at + 1]);
+        }
+    }
+    cut.each(|_, item, elements| {
+        let (center, factor) = vectors[item * 2 * cut.channels..(item + 1) * 2 * cut.channels].split_at(cut.channels);
+        // SAFETY: these rows are this piece's.
+        let y = unsafe { y.slice_mut::<T>(elements.start, elements.len()) };
+        forward_rows(&input[elements], center, factor, beta, op.silu, y);
+    });
+}
+
+/// Fills the sums of every piece by `body(elements, sums)`.
+fn sum_pieces(cut: &Cut, partial: &mut [[f64; 2]], body: impl Fn(Range<usize>, &mut [[f64; 2]]) + Sync) {
+    let start = Shared::new(partial.as_mut_ptr());
+    cut.each(|piece, _, elements| {
+        // SAFETY: each piece has its own sums.
+        let sums = unsafe { std::slice::from_raw_parts_mut(start.get().add(piece * cut.groups), cut.groups) };
+        sums.fill([0.0; 2]);
+        body(elements, sums);
+    });
+}
+
+/// What the backward knows about the channels of one item, each of length C.
+#[derive(Clone, Copy)]
+struct Channels<'a> {
+    mean: &'a [f32],
+    rstd: &'a [f32],
+    gamma: &'a [f32],
+    beta: &'a [f32],
+}
+
+impl<'a> Channels<'a> {
+    fn new(vectors: &'a [f32], gamma: &'a [f32], beta: &'a [f32]) -> Channels<'a> {
+        let (mean, rstd) = vectors[..2 * gamma.len()].split_at(gamma.len());
+        Channels { mean, rstd, gamma, beta }
+    }
+
+    #[inline(always)]
+    fn part(&self, first: usize, len: usize) -> Channels<'a> {
+        let range = first..first + len;
+        Channels {
+            mean: &self.mean[range.clone()],
+            rstd: &self.rstd[range.clone()],
+            gamma: &self.gamma[range.clone()],
+            beta: &self.beta[range],
+        }
+    }
+
+    /// x̂ and g = γ ∂z of channel `c`.
+    #[inline(always)]
+    fn pair(&self, c: usize, dy: f32, x: f32, silu: bool) -> (f32, f32) {
+        let hat = (x - self.mean[c]) * self.rstd[c];
+        let slope = if silu { math::swish_slope(1.0, self.gamma[c] * hat + self.beta[c]) } else { 1.0 };
+        (hat, self.gamma[c] * dy * slope)
+    }
+}
+
+vectorize! {
+    /// Adds Σ g and Σ g x̂ of each group over whole rows to `sums`.
+    fn gradient_sums<T: Element>(dy: &[T], x: &[T], of: Channels<'_>, silu: bool, sums: &mut [[f64; 2]]) {
+        let channels = of.gamma.len();
+        for first in (0..channels).step_by(LANES) {
+            let len = LANES.min(channels - first);
+            let of = of.part(first, len);
+            let (mut sum, mut dot) = ([0.0f32; LANES], [0.0f32; LANES]);
+            for (dy, x) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)) {
+                let (dy, x) = (&dy[first..first + len], &x[first..first + len]);
+                if silu {
+                    add_gradients::<T, true>(dy, x, of, &mut sum, &mut dot);
+                } else {
+                    add_gradients::<T, false>(dy, x, of, &mut sum, &mut dot);
+                }
+            }
+            add_to_groups(sums, channels / sums.len(), first, (0..len).map(|i| [f64::from(sum[i]), f64::from(dot[i])]));
+        }
+    }
+}
+
+#[inline(always)]
+fn add_gradients<T: Element, const SILU: bool>(dy: &[T], x: &[T], of: Channels, sum: &mut [f32; LANES], dot: &mut [f32; LANES]) {
+    let mut add = |i: usize| {
+        let (hat, grad) = of.pair(i, dy[i].to_f32(), x[i].to_f32(), SILU);
+        sum[i] += grad;
+        dot[i] += grad * hat;
+    };
+    if x.len() == LANES {
+        (0..LANES).for_each(&mut add);
+    } else {
+        (0..x.len()).for_each(&mut add);
+    }
+}
+
+vectorize! {
+    /// ∂x = ρ (g − mean(g) − x̂ mean(g x̂)) for whole rows; `sum` and `dot` hold the two means of each channel's group.
+    fn backward_rows<T: Element>(dy: &[T], x: &[T], of: Channels<'_>, sum: &[f32], dot: &[f32], silu: bool, dx: &mut [T]) {
+        let channels = of.gamma.len();
+        let (of, sum, dot) = (of.part(0, channels), &sum[..channels], &dot[..channels]);
+        for ((dy, x), dx) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)).zip(dx.chunks_exact_mut(channels)) {
+            if silu {
+                for c in 0..channels {
+                    let (hat, grad) = of.pair(c, dy[c].to_f32(), x[c].to_f32(), true);
+                    dx[c] = T::from_f32(of.rstd[c] * (grad - sum[c] - hat * dot[c]));
+                }
+            } else {
+                for c in 0..channels {
+                    let (hat, grad) = of.pair(c, dy[c].to_f32(), x[c].to_f32(), false);
+                    dx[c] = T::from_f32(of.rstd[c] * (grad - sum[c] - hat * dot[c]));
+                }
+            }
+        }
+    }
+}
+
+impl Kernel for GroupNormGrad {
+    /// Sums of each piece; μ, ρ and the two means of each channel of each item.
+    fn scratch_bytes(&self, inputs: &[&Meta], _: &[&Meta]) -> u64 {
+        Cut::of(inputs[1], self.groups).scratch_bytes(4)
+    }
+
+    fn run(&self, call: &mut Call) {
+        let x = &call.inputs[1];
+        with_activation!(x.dtype(), T => backward::<T>(self, call));
+    }
+}
+
+fn backward<T: Element>(op: &GroupNormGrad, call: &mut Call) {
+    let [dy, x, gamma, beta, statistics] = call.inputs else { unreachable!("group_norm's gradient has five inputs") };
+    let dx = &call.outputs[0];
+    let cut = Cut::of(x.meta, op.groups);
+    let (channels, width) = (cut.channels, cut.channels / cut.groups);
+    let mut scratch = &mut *call.scratch;
+    let partial = carve::<[f64; 2]>(&mut scratch, cut.batch * cut.pieces * cut.groups);
+    let vectors = carve::<f32>(&mut scratch, cut.batch * 4 * channels);
+    let (upstream, input, gamma, beta) = (dy.slice::<T>(), x.slice::<T>(), gamma.slice::<f32>(), beta.slice::<f32>());
+    for (item, (vectors, of)) in
+        vectors.chunks_exact_mut(4 * channels).zip(statistics.slice::<f32>().chunks_exact(2 * cut.groups)).enumerate()
+    {
+        debug_assert!(item < cut.batch);
+        for c in 0..channels {
+            (vectors[c], vectors[channels + c]) = (of[2 * (c / width)], of[2 * (c / width) + 1]);
+        }
+    }
+    let item_elements = cut.tokens * channels;
+    sum_pieces(&cut, partial, |elements, sums| {
+        let item = elements.start / item_elements;
+        let of = Channels::new(&vectors[item * 4 * channels..], gamma, beta);
+        gradient_sums(&upstream[elements.clone()], &input[elements], of, op.silu, sums);
+    });
+    for (i, [sum, dot]) in cut.totals(partial).enumerate() {
+        let (item, group) = (i / cut.groups, i % cut.groups);
+        let means = &mut vectors[(item * 4 + 2) * channels..(item * 4 + 4) * channels];
+        for c in group * width..(group + 1) * width {
+            (means[c], means[channels + c]) = ((sum / cut.group_elements()) as f32, (dot / cut.group_elements()) as f32);
+        }
+    }
+    cut.each(|_, item, elements| {
+        let own = &vectors[item * 4 * channels..(item + 1) * 4 * channels];
+        // SAFETY: these rows are this piece's.
+        let dx = unsafe { dx.slice_mut::<T>(elements.start, elements.len()) };
+        let of = Channels::new(own, gamma, beta);
+        let (sum, dot) = own[2 * channels..].split_at(channels);
+        backward_rows(&upstream[elements.clone()], &input[elements], of, sum, dot, op.silu, dx);
+    });
+}
