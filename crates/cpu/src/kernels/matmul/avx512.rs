@@ -1,0 +1,130 @@
+//! AVX-512, f32: 12×32 tiles in 24 of the 32 registers; and the transposition of words that bf16 shares.
+
+use super::micro::{LANES, Micro, Tile, Transpose};
+use base::DType;
+use std::arch::x86_64::*;
+
+pub static MICRO: Micro = Micro { name: "avx512 f32", packed: DType::F32, rows: 12, columns: 2 * LANES, tile, transpose };
+
+/// Calls `$rows::<R, V>($t)` for the tile's number of rows and vectors.
+macro_rules! by_size {
+    ($rows:ident, $t:ident, $($r:literal)*) => {
+        match ($t.rows, $t.columns / LANES) {
+            $(($r, 1) => $rows::<$r, 1>($t),)*
+            $(($r, 2) => $rows::<$r, 2>($t),)*
+            _ => unreachable!("a tile of {} × {}", $t.rows, $t.columns),
+        }
+    };
+}
+
+pub(super) use by_size;
+
+/// # Safety
+/// The machine has AVX-512; the operands are as [`Tile`] says, and nobody else touches C.
+unsafe fn tile(t: &Tile) {
+    // SAFETY: as the caller promises.
+    unsafe { by_size!(rows, t, 1 2 3 4 5 6 7 8 9 10 11 12) }
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
+    let mut sums = [[_mm512_setzero_ps(); V]; R];
+    let (mut a, mut b) = (t.a.cast::<f32>(), t.b.cast::<f32>());
+    for _ in 0..t.words {
+        // SAFETY: panels have `words` rows of `columns` words, A has `words` columns.
+        unsafe {
+            let mut panel = [_mm512_setzero_ps(); V];
+            for (v, panel) in panel.iter_mut().enumerate() {
+                *panel = _mm512_loadu_ps(b.add(v * LANES));
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let a = _mm512_set1_ps(*a.add(r * t.a_stride));
+                for (sum, panel) in sums.iter_mut().zip(panel) {
+                    *sum = _mm512_fmadd_ps(a, panel, *sum);
+                }
+            }
+            (a, b) = (a.add(1), b.add(V * LANES));
+        }
+    }
+    // SAFETY: C is as the caller promises.
+    unsafe { finish(t, &sums) };
+}
+
+/// Writes or adds the sums of a tile to C.
+///
+/// # Safety
+/// C is as [`Tile`] says.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) unsafe fn finish<const R: usize, const V: usize>(t: &Tile, sums: &[[__m512; V]; R]) {
+    for (r, sums) in sums.iter().enumerate() {
+        for (v, sum) in sums.iter().enumerate() {
+            // SAFETY: C has `rows` rows of `columns`, and is ours.
+            unsafe {
+                let c = t.c.add(r * t.c_stride + v * LANES);
+                let sum = if t.accumulate { _mm512_add_ps(_mm512_loadu_ps(c), *sum) } else { *sum };
+                _mm512_storeu_ps(c, sum);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The machine has AVX-512; the operands are as [`Transpose`] says.
+pub unsafe fn transpose(t: &Transpose) {
+    // SAFETY: as the caller promises.
+    unsafe { transpose_blocks(t) }
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose_blocks(t: &Transpose) {
+    let mut w = 0;
+    while w < t.words {
+        let left = (t.words - w).min(LANES);
+        let mask = if left == LANES { !0 } else { (1u16 << left) - 1 };
+        let mut rows = [_mm512_setzero_si512(); LANES];
+        for (i, row) in rows.iter_mut().enumerate() {
+            if i < t.rows {
+                // SAFETY: row i has `words` words; the mask leaves out what lies beyond.
+                *row = unsafe { _mm512_maskz_loadu_epi32(mask, t.from.add(i * t.from_stride + 4 * w).cast()) };
+            }
+        }
+        let columns = transposed(rows);
+        for (j, column) in columns.iter().enumerate().take(left) {
+            // SAFETY: `into` has `words` rows of 16 words at its stride.
+            unsafe { _mm512_storeu_si512(t.into.add((w + j) * t.into_stride).cast(), *column) };
+        }
+        w += LANES;
+    }
+}
+
+/// The transpose of a 16×16 matrix of words: within pairs, quadruples, and then among the 128-bit lanes.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn transposed(r: [__m512i; LANES]) -> [__m512i; LANES] {
+    let mut t = r;
+    for i in 0..8 {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    let mut q = t;
+    for i in 0..4 {
+        q[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        q[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        q[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        q[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    // q[4 g + c], 128-bit lane l: column 4 l + c of rows 4 g .. 4 g + 4.
+    let mut out = q;
+    for c in 0..4 {
+        let low = _mm512_shuffle_i32x4::<0x88>(q[c], q[4 + c]);
+        let high = _mm512_shuffle_i32x4::<0xdd>(q[c], q[4 + c]);
+        let low2 = _mm512_shuffle_i32x4::<0x88>(q[8 + c], q[12 + c]);
+        let high2 = _mm512_shuffle_i32x4::<0xdd>(q[8 + c], q[12 + c]);
+        out[c] = _mm512_shuffle_i32x4::<0x88>(low, low2);
+        out[4 + c] = _mm512_shuffle_i32x4::<0x88>(high, high2);
+        out[8 + c] = _mm512_shuffle_i32x4::<0xdd>(low, low2);
+        out[12 + c] = _mm512_shuffle_i32x4::<0xdd>(high, high2);
+    }
+    out
+}

@@ -1,0 +1,87 @@
+//! The micro-kernel: one small tile of a product, kept in registers. Each instruction set has one; all share this interface.
+//!
+//! Operands are made of 32-bit words: one f32, or two bf16 that follow each other along the reduction ("pair"). So all packing moves
+//! words and does not care which they are.
+
+use crate::isa::Isa;
+use base::DType;
+
+/// Words per vector of 512 bits; widths of panels are multiples of it.
+pub const LANES: usize = 16;
+
+/// How one instruction set multiplies.
+pub struct Micro {
+    pub name: &'static str,
+    /// BF16: words are pairs. F32: words are single numbers.
+    pub packed: DType,
+    /// Most rows of a tile.
+    pub rows: usize,
+    /// Columns of a full panel; the last panel of a matrix may have any smaller multiple of [`LANES`].
+    pub columns: usize,
+    /// C[rows, columns] = A B, or += with `accumulate`.
+    pub tile: unsafe fn(&Tile),
+    /// Transposes words: `into[w · into_stride + i] = from[i][w]` for 16 rows i, zeros from `rows` on.
+    pub transpose: unsafe fn(&Transpose),
+}
+
+/// Operands of a micro-kernel. Strides count words.
+pub struct Tile {
+    /// A [rows, words], row-major.
+    pub a: *const u32,
+    pub a_stride: usize,
+    /// 1 to [`Micro::rows`].
+    pub rows: usize,
+    /// B: a panel [words, columns].
+    pub b: *const u32,
+    pub columns: usize,
+    pub words: usize,
+    /// C [rows, columns], row-major.
+    pub c: *mut f32,
+    pub c_stride: usize,
+    pub accumulate: bool,
+}
+
+/// Operands of a transposition of up to 16 rows of words.
+pub struct Transpose {
+    pub from: *const u8,
+    /// Bytes from row to row; rows need not be aligned to words.
+    pub from_stride: usize,
+    pub rows: usize,
+    pub words: usize,
+    pub into: *mut u32,
+    pub into_stride: usize,
+}
+
+impl Micro {
+    /// The micro-kernel for activations of this type.
+    pub fn of(isa: Isa, activation: DType) -> &'static Micro {
+        match (isa, activation) {
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512Bf16, DType::BF16) => &super::avx512_bf16::MICRO,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512Bf16 | Isa::Avx512, _) => &super::avx512::MICRO,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, _) => &super::avx2::MICRO,
+            _ => &super::portable::MICRO,
+        }
+    }
+
+    /// Numbers per word.
+    pub fn per_word(&self) -> usize {
+        if self.packed == DType::BF16 { 2 } else { 1 }
+    }
+
+    /// Words that hold `depth` numbers of a reduction.
+    pub fn words(&self, depth: usize) -> usize {
+        depth.div_ceil(self.per_word())
+    }
+
+    /// Panels that hold `columns`, as (first column, width in columns, columns that exist).
+    pub fn panels(&self, columns: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+        let full = self.columns;
+        (0..columns.div_ceil(full)).map(move |i| {
+            let exist = (columns - i * full).min(full);
+            (i * full, exist.next_multiple_of(LANES), exist)
+        })
+    }
+}

@@ -1,0 +1,220 @@
+//! Matrix products with packing on the fly: out = store(Σ A·B), A and B as they stand in memory.
+//!
+//! The output is cut into tiles of about 512 rows × 320 columns by shape alone, one task each. A task walks the reduction in blocks
+//! that keep a panel of B in L1: it packs its rows of A, then panel after panel of B, and multiplies. Several products are added by
+//! joining their reductions, so a low-rank branch costs a few more steps of the same loop. A task packs for itself: sharing packed
+//! panels among threads needs barriers, and cost more than it saved on small maps.
+
+pub mod micro;
+pub mod operand;
+pub mod pack;
+mod portable;
+pub mod store;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_bf16;
+
+use crate::threads;
+use micro::{LANES, Micro, Tile};
+use operand::Term;
+use store::{Store, Sums};
+
+/// Most words of a block of the reduction: a panel of 32 columns is 28 KB.
+const BLOCK_WORDS: usize = 224;
+/// Most rows and columns of a task's tile.
+const TILE_ROWS: usize = 512;
+const TILE_COLUMNS: usize = 320;
+
+/// A sum of products and where it goes.
+pub struct Matmul<'a> {
+    pub micro: &'static Micro,
+    pub rows: usize,
+    pub columns: usize,
+    pub terms: &'a [Term],
+    pub store: Store,
+}
+
+/// How a product is cut up.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    tile_rows: usize,
+    tile_columns: usize,
+    words: usize,
+    block_words: usize,
+    /// Words from row to row of packed A: whole cache lines, an odd number of them, so that rows fall into different L1 sets.
+    a_stride: usize,
+}
+
+impl Blocks {
+    fn new(micro: &Micro, rows: usize, columns: usize, depths: &[usize]) -> Blocks {
+        let words: usize = depths.iter().map(|d| micro.words(*d)).sum();
+        let block_words = words.div_ceil(words.div_ceil(BLOCK_WORDS).max(1));
+        let even = |size: usize, most: usize, unit: usize| size.div_ceil(size.div_ceil(most).max(1)).next_multiple_of(unit).max(unit);
+        let tile_rows = even(rows, TILE_ROWS, micro.rows);
+        // Few rows make few tasks, so cut the columns finer.
+        let most = if rows.div_ceil(tile_rows) >= 4 {
+            TILE_COLUMNS
+        } else if rows > micro.rows * 4 {
+            160
+        } else {
+            64
+        };
+        let tile_columns = even(columns, most, micro.columns);
+        let a_stride = block_words.next_multiple_of(LANES) | LANES;
+        Blocks { tile_rows, tile_columns, words, block_words, a_stride }
+    }
+
+    /// Words of scratch of one worker: packed A, one packed panel, rows to convert, and sums.
+    fn pieces(&self, micro: &Micro) -> [usize; 4] {
+        let columns = if self.words > self.block_words { self.tile_columns } else { micro.columns };
+        [self.tile_rows * self.a_stride, self.block_words * micro.columns, LANES * self.block_words, self.tile_rows * columns]
+            .map(|words| words.next_multiple_of(LANES))
+    }
+}
+
+/// Bytes of scratch that [`Matmul::run`] needs for terms of these depths.
+pub fn scratch_bytes(micro: &Micro, rows: usize, columns: usize, depths: &[usize]) -> usize {
+    Blocks::new(micro, rows, columns, depths).pieces(micro).iter().sum::<usize>() * 4 * threads::count()
+}
+
+/// Scratch of a worker.
+#[derive(Clone, Copy)]
+struct Worker {
+    a: *mut u32,
+    b: *mut u32,
+    spare: *mut u32,
+    sums: *mut f32,
+}
+
+/// Scratch that workers share out among themselves.
+#[derive(Clone, Copy)]
+pub struct Shared(*mut u8);
+
+// SAFETY: each worker touches its own part.
+unsafe impl Send for Shared {}
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    pub fn new(scratch: &mut [u8]) -> Shared {
+        Shared(scratch.as_mut_ptr())
+    }
+
+    pub fn pointer(self) -> *mut u8 {
+        self.0
+    }
+}
+
+impl Matmul<'_> {
+    /// Computes and stores the product. `scratch` has [`scratch_bytes`], aligned to 64.
+    pub fn run(&self, scratch: &mut [u8]) {
+        let depths = self.terms.iter().map(|t| t.depth);
+        let mut list = [0; 4];
+        list.iter_mut().zip(depths).for_each(|(l, d)| *l = d);
+        let blocks = Blocks::new(self.micro, self.rows, self.columns, &list[..self.terms.len()]);
+        let pieces = blocks.pieces(self.micro);
+        let worker_words: usize = pieces.iter().sum();
+        assert!(
+            scratch.len() >= worker_words * 4 * threads::count(),
+            "matmul: scratch was planned for less than {} needs",
+            self.micro.name
+        );
+        assert!((scratch.as_ptr() as usize).is_multiple_of(64), "matmul: scratch must be aligned to 64 bytes");
+        let shared = Shared::new(scratch);
+        let (down, across) = (self.rows.div_ceil(blocks.tile_rows), self.columns.div_ceil(blocks.tile_columns));
+        threads::for_each(down * across, |task, number| {
+            // SAFETY: worker `number` has `worker_words` words of its own, checked above.
+            let worker = unsafe {
+                let a = shared.pointer().cast::<u32>().add(number * worker_words);
+                let (b, spare) = (a.add(pieces[0]), a.add(pieces[0] + pieces[1]));
+                Worker { a, b, spare, sums: spare.add(pieces[2]).cast() }
+            };
+            // SAFETY: scratch is laid out as `pieces` says, and the task's tile is its own.
+            unsafe { self.task(&blocks, task / across, task % across, worker) };
+        });
+    }
+
+    /// One tile of the output.
+    ///
+    /// # Safety
+    /// The worker's scratch is laid out as [`Blocks::pieces`] says; no other task has this tile.
+    unsafe fn task(&self, blocks: &Blocks, down: usize, across: usize, worker: Worker) {
+        let micro = self.micro;
+        let first_row = down * blocks.tile_rows;
+        let rows = (self.rows - first_row).min(blocks.tile_rows);
+        let first_column = across * blocks.tile_columns;
+        let columns = (self.columns - first_column).min(blocks.tile_columns);
+        let mut start = 0;
+        loop {
+            let end = (start + blocks.block_words).min(blocks.words);
+            // SAFETY: scratch is as the caller promises, and rows, columns and words exist.
+            unsafe {
+                pack::pack_left(micro, self.terms, first_row..first_row + rows, start..end, worker.a, blocks.a_stride);
+                for (offset, width, exist) in micro.panels(columns) {
+                    let column = first_column + offset;
+                    pack::pack_right(micro, self.terms, column..column + exist, width, start..end, worker.b, worker.spare);
+                    // A single block's sums are stored at once, so all panels share one place.
+                    let place = if blocks.words > blocks.block_words { offset * blocks.tile_rows } else { 0 };
+                    let sums = worker.sums.add(place);
+                    self.panel(blocks, worker, sums, (first_row, rows), (column, width, exist), start..end);
+                }
+            }
+            start = end;
+            if start >= blocks.words {
+                return;
+            }
+        }
+    }
+
+    /// One panel of a task's tile through one block of the reduction.
+    ///
+    /// # Safety
+    /// As [`Self::task`].
+    unsafe fn panel(
+        &self,
+        blocks: &Blocks,
+        worker: Worker,
+        sums: *mut f32,
+        rows: (usize, usize),
+        columns: (usize, usize, usize),
+        words: std::ops::Range<usize>,
+    ) {
+        let ((first_row, rows), (column, width, exist)) = (rows, columns);
+        for row in (0..rows).step_by(self.micro.rows) {
+            let count = (rows - row).min(self.micro.rows);
+            // SAFETY: as the caller promises.
+            unsafe {
+                let c = sums.add(row * width);
+                let a = worker.a.add(row * blocks.a_stride);
+                (self.micro.tile)(&Tile {
+                    a,
+                    a_stride: blocks.a_stride,
+                    rows: count,
+                    b: worker.b,
+                    columns: width,
+                    words: words.len(),
+                    c,
+                    c_stride: width,
+                    accumulate: words.start > 0,
+                });
+                if words.end >= blocks.words {
+                    self.store.tile(&Sums {
+                        sums: c,
+                        stride: width,
+                        first_row: first_row + row,
+                        rows: count,
+                        first_column: column,
+                        width: exist,
+                        columns: self.columns,
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

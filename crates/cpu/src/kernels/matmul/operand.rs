@@ -1,0 +1,133 @@
+//! Where the operands of a product stand in memory: rows, stored transposes, and pictures seen through the taps of a convolution.
+
+use crate::tensor::Tensor;
+use base::DType;
+
+/// Floats somewhere in memory.
+#[derive(Clone, Copy)]
+pub struct Source {
+    pub pointer: *const u8,
+    pub dtype: DType,
+}
+
+// SAFETY: sources are read only, while nobody writes to them (tensors and scratch of one kernel call).
+unsafe impl Send for Source {}
+unsafe impl Sync for Source {}
+
+impl Source {
+    pub fn of(tensor: &Tensor) -> Source {
+        Source { pointer: tensor.bytes_pointer().cast_const(), dtype: tensor.dtype() }
+    }
+
+    /// The source from element `index` on.
+    #[inline(always)]
+    pub fn at(self, index: usize) -> Source {
+        Source { pointer: self.pointer.wrapping_add(index * self.dtype.bytes()), ..self }
+    }
+}
+
+/// A picture [batch, height, width, channels] seen from the pixels of a grid: grid pixel (b, i, j) meets, through tap (u, v), the pixel
+/// (b, i·step + origin₀ + direction·u, j·step + origin₁ + direction·v), or zeros outside of the picture.
+#[derive(Clone, Copy)]
+pub struct Pixels {
+    pub source: Source,
+    pub size: [usize; 2],
+    pub channels: usize,
+    pub grid: [usize; 2],
+    pub step: usize,
+    pub taps: [usize; 2],
+    pub origin: [isize; 2],
+    pub direction: isize,
+}
+
+/// A pixel of the grid: batch item, and where its tap (0, 0) lands.
+#[derive(Clone, Copy)]
+pub struct Anchor {
+    batch: usize,
+    row: isize,
+    column: isize,
+}
+
+impl Pixels {
+    #[inline(always)]
+    pub fn anchor(&self, index: usize) -> Anchor {
+        let (line, j) = (index / self.grid[1], index % self.grid[1]);
+        let (batch, i) = (line / self.grid[0], line % self.grid[0]);
+        Anchor { batch, row: (i * self.step) as isize + self.origin[0], column: (j * self.step) as isize + self.origin[1] }
+    }
+
+    /// The next pixel of the grid after the one at `index`, whose anchor is `anchor`.
+    #[inline(always)]
+    pub fn next(&self, index: usize, anchor: Anchor) -> Anchor {
+        if (index + 1).is_multiple_of(self.grid[1]) {
+            self.anchor(index + 1)
+        } else {
+            Anchor { column: anchor.column + self.step as isize, ..anchor }
+        }
+    }
+
+    /// The channels that tap number `tap` meets; `None` outside of the picture.
+    #[inline(always)]
+    pub fn meet(&self, anchor: Anchor, tap: usize) -> Option<Source> {
+        let (u, v) = ((tap / self.taps[1]) as isize, (tap % self.taps[1]) as isize);
+        let (row, column) = (anchor.row + self.direction * u, anchor.column + self.direction * v);
+        let inside = (row as usize) < self.size[0] && (column as usize) < self.size[1];
+        inside.then(|| self.source.at(((anchor.batch * self.size[0] + row as usize) * self.size[1] + column as usize) * self.channels))
+    }
+}
+
+/// The left operand [rows, depth] of a product.
+#[derive(Clone, Copy)]
+pub enum Left {
+    /// Row-major, with this many elements from row to row.
+    Rows { source: Source, stride: usize },
+    /// One row a grid pixel; along it the taps, and within a tap the channels.
+    Pixels(Pixels),
+}
+
+/// The right operand [depth, columns] of a product.
+#[derive(Clone, Copy)]
+pub enum Right {
+    /// Stored as its transpose [columns, depth], with this many elements from column to column.
+    Columns { source: Source, stride: usize },
+    /// Stored by rows. Row k is `run`-th row k % run of group k / run; group (u, v) = (g / wide, g % wide) begins at u·steps₀ + v·steps₁.
+    Rows { source: Source, stride: usize, run: usize, wide: usize, steps: [isize; 2] },
+    /// Row k is what grid pixel k meets through one tap.
+    Pixels(Pixels, usize),
+}
+
+impl Right {
+    /// A plain row-major matrix.
+    pub fn rows(source: Source, stride: usize) -> Right {
+        Right::Rows { source, stride, run: usize::MAX, wide: 1, steps: [0; 2] }
+    }
+
+    /// Row `k` of an operand that is not stored as its transpose; `None` for a row of zeros.
+    #[inline(always)]
+    pub fn row(&self, k: usize) -> Option<Source> {
+        match self {
+            Right::Rows { source, stride, run, wide, steps } => {
+                let (group, row) = if *run == usize::MAX { (0, k) } else { (k / run, k % run) };
+                let start = (group / wide) as isize * steps[0] + (group % wide) as isize * steps[1];
+                Some(source.at((start + (row * stride) as isize) as usize))
+            }
+            Right::Pixels(pixels, tap) => pixels.meet(pixels.anchor(k), *tap),
+            Right::Columns { .. } => unreachable!("columns are packed by transposing"),
+        }
+    }
+
+    pub fn dtype(&self) -> DType {
+        match self {
+            Right::Rows { source, .. } | Right::Columns { source, .. } => source.dtype,
+            Right::Pixels(pixels, _) => pixels.source.dtype,
+        }
+    }
+}
+
+/// One of the products that are added up: A [rows, depth] · B [depth, columns].
+#[derive(Clone, Copy)]
+pub struct Term {
+    pub left: Left,
+    pub right: Right,
+    pub depth: usize,
+}

@@ -1,0 +1,235 @@
+//! Packing: pieces of operands, whatever their type and layout, as the words that a micro-kernel reads.
+
+use super::micro::{LANES, Micro, Transpose};
+use super::operand::{Left, Right, Source, Term};
+use crate::element::Element;
+use crate::isa::vectorize;
+use base::DType;
+use half::{bf16, f16};
+use std::ops::Range;
+
+/// Runs `$body` with `$type` standing for the stored float type.
+macro_rules! with_float {
+    ($dtype:expr, $type:ident => $body:expr) => {
+        match $dtype {
+            DType::F32 => {
+                type $type = f32;
+                $body
+            }
+            DType::BF16 => {
+                type $type = bf16;
+                $body
+            }
+            DType::F16 => {
+                type $type = f16;
+                $body
+            }
+            DType::U32 => unreachable!("matrices are floats"),
+        }
+    };
+}
+
+vectorize! {
+    fn convert_loop<S: Element, D: Element>(from: *const S, len: usize, into: *mut D) {
+        for i in 0..len {
+            // SAFETY: in range by the caller's promise.
+            unsafe { into.add(i).write(D::from_f32(from.add(i).read_unaligned().to_f32())) };
+        }
+    }
+}
+
+/// Copies `len` floats, converted to the packed type (F32 or BF16).
+///
+/// # Safety
+/// Both ranges are valid.
+pub unsafe fn convert(from: Source, len: usize, packed: DType, into: *mut u8) {
+    if from.dtype == packed {
+        // SAFETY: valid by the caller; scratch never overlaps tensors.
+        return unsafe { std::ptr::copy_nonoverlapping(from.pointer, into, len * packed.bytes()) };
+    }
+    with_float!(from.dtype, S => match packed {
+        DType::BF16 => convert_loop::<S, bf16>(from.pointer.cast(), len, into.cast()),
+        _ => convert_loop::<S, f32>(from.pointer.cast(), len, into.cast()),
+    });
+}
+
+/// The same for a range of `words`, of which `len` numbers exist: zeros follow.
+///
+/// # Safety
+/// `from` has `len` elements, `into` has `words` words.
+unsafe fn convert_words(from: Source, len: usize, packed: DType, words: usize, into: *mut u32) {
+    // SAFETY: the numbers that exist fit into the words.
+    unsafe {
+        let end = into.cast::<u8>();
+        convert(from, len, packed, end);
+        end.add(len * packed.bytes()).write_bytes(0, words * 4 - len * packed.bytes());
+    }
+}
+
+/// What a range of words of the terms' joined depth means: calls `body(term, numbers of its depth, first word within the range, words)`.
+pub fn each_term(micro: &Micro, terms: &[Term], words: Range<usize>, mut body: impl FnMut(&Term, Range<usize>, usize, usize)) {
+    let mut start = 0;
+    for term in terms {
+        let end = start + micro.words(term.depth);
+        let (first, last) = (words.start.max(start), words.end.min(end));
+        if first < last {
+            let numbers = (first - start) * micro.per_word()..((last - start) * micro.per_word()).min(term.depth);
+            body(term, numbers, first - words.start, last - first);
+        }
+        start = end;
+    }
+}
+
+/// Packs rows of left operands: `into` [rows, stride] words.
+///
+/// # Safety
+/// The rows and words exist in the operands, and `into` is large enough.
+pub unsafe fn pack_left(micro: &Micro, terms: &[Term], rows: Range<usize>, words: Range<usize>, into: *mut u32, stride: usize) {
+    each_term(micro, terms, words, |term, numbers, first, count| match &term.left {
+        Left::Rows { source, stride: from } => {
+            for (i, row) in rows.clone().enumerate() {
+                // SAFETY: as the caller promises.
+                unsafe {
+                    convert_words(source.at(row * from + numbers.start), numbers.len(), micro.packed, count, into.add(i * stride + first))
+                };
+            }
+        }
+        Left::Pixels(pixels) => {
+            let mut anchor = pixels.anchor(rows.start);
+            for (i, row) in rows.clone().enumerate() {
+                // SAFETY: as the caller promises; the pieces of a row are its taps' shares of `numbers`.
+                unsafe {
+                    let to = into.add(i * stride + first).cast::<u8>();
+                    let mut k = numbers.start;
+                    while k < numbers.end {
+                        let (tap, channel) = (k / pixels.channels, k % pixels.channels);
+                        let len = (pixels.channels - channel).min(numbers.end - k);
+                        let to = to.add((k - numbers.start) * micro.packed.bytes());
+                        match pixels.meet(anchor, tap) {
+                            Some(met) => convert(met.at(channel), len, micro.packed, to),
+                            None => to.write_bytes(0, len * micro.packed.bytes()),
+                        }
+                        k += len;
+                    }
+                    let done = numbers.len() * micro.packed.bytes();
+                    to.add(done).write_bytes(0, count * 4 - done);
+                }
+                anchor = pixels.next(row, anchor);
+            }
+        }
+    });
+}
+
+/// Packs one panel of right operands: `into` [words, width] words. `columns` are those that exist; `spare` has 16 rows of `words` words.
+///
+/// # Safety
+/// The columns and words exist in the operands, and `into` is large enough.
+pub unsafe fn pack_right(
+    micro: &Micro,
+    terms: &[Term],
+    columns: Range<usize>,
+    width: usize,
+    words: Range<usize>,
+    into: *mut u32,
+    spare: *mut u32,
+) {
+    each_term(micro, terms, words, |term, numbers, first, count| {
+        // SAFETY: `first` is within the panel.
+        let into = unsafe { into.add(first * width) };
+        match term.right {
+            Right::Columns { source, stride } => {
+                for group in (0..width).step_by(LANES) {
+                    let exist = columns.len().saturating_sub(group).min(LANES);
+                    let from = source.at((columns.start + group) * stride + numbers.start);
+                    // SAFETY: as the caller promises.
+                    unsafe { pack_columns(micro, from, stride, exist, numbers.len(), count, into.add(group), width, spare) };
+                }
+            }
+            _ => with_float!(term.right.dtype(), S => pack_rows::<S>(micro.packed, &term.right, &columns, numbers, width, into)),
+        }
+    });
+}
+
+/// Transposes up to 16 columns that are stored as rows of `len` numbers.
+///
+/// # Safety
+/// As [`pack_right`].
+#[allow(clippy::too_many_arguments)]
+unsafe fn pack_columns(
+    micro: &Micro,
+    from: Source,
+    stride: usize,
+    rows: usize,
+    len: usize,
+    words: usize,
+    into: *mut u32,
+    into_stride: usize,
+    spare: *mut u32,
+) {
+    // SAFETY: as the caller promises; `spare` takes the converted rows.
+    unsafe {
+        let whole = from.dtype == micro.packed && len == words * micro.per_word();
+        let (from, from_stride) = if whole {
+            (from.pointer, stride * from.dtype.bytes())
+        } else {
+            for i in 0..rows {
+                convert_words(from.at(i * stride), len, micro.packed, words, spare.add(i * words));
+            }
+            (spare.cast_const().cast(), words * 4)
+        };
+        (micro.transpose)(&Transpose { from, from_stride, rows, words, into, into_stride });
+    }
+}
+
+vectorize! {
+    /// Packs rows as they are (f32), or two and two interleaved (bf16). Operands as for [`pack_right`].
+    fn pack_rows<S: Element>(packed: DType, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
+        let row = |k: usize| right.row(k).map(|s| s.at(columns.start).pointer.cast::<S>());
+        let pairs = packed == DType::BF16;
+        let step = if pairs { 2 } else { 1 };
+        for w in 0..numbers.len().div_ceil(step) {
+            let k = numbers.start + w * step;
+            let low = row(k);
+            let high = if pairs && k + 1 < numbers.end { row(k + 1) } else { None };
+            for start in (0..width).step_by(LANES) {
+                let exist = columns.len().saturating_sub(start).min(LANES);
+                // SAFETY: rows have `columns.len()` elements, the panel has `width` words a row, by the caller's promise.
+                unsafe {
+                    let (low, high) = (read(low, start, exist), read(high, start, exist));
+                    let words: [u32; LANES] = std::array::from_fn(|i| if pairs { bits(low[i]) | bits(high[i]) << 16 } else { low[i].to_f32().to_bits() });
+                    into.add(w * width + start).cast::<[u32; LANES]>().write_unaligned(words);
+                }
+            }
+        }
+    }
+}
+
+/// Up to 16 elements of a row, zeros for what does not exist.
+///
+/// # Safety
+/// `exist` elements from `start` on are readable.
+#[inline(always)]
+unsafe fn read<S: Element>(row: Option<*const S>, start: usize, exist: usize) -> [S; LANES] {
+    let mut line = [S::from_f32(0.0); LANES];
+    if let Some(row) = row {
+        // SAFETY: as the caller promises.
+        unsafe {
+            if exist == LANES {
+                line = row.add(start).cast::<[S; LANES]>().read_unaligned();
+            } else {
+                (0..exist).for_each(|i| line[i] = row.add(start + i).read_unaligned());
+            }
+        }
+    }
+    line
+}
+
+#[inline(always)]
+fn bits<S: Element>(value: S) -> u32 {
+    if S::DTYPE == DType::BF16 {
+        // A bf16 passes as it is: its f32 has it in the upper half.
+        value.to_f32().to_bits() >> 16
+    } else {
+        u32::from(<bf16 as Element>::from_f32(value.to_f32()).to_bits())
+    }
+}

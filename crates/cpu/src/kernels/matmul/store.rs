@@ -1,0 +1,145 @@
+//! What happens to a finished tile of a product on its way to memory: scale, bias, dropout, rounding, addition.
+
+use super::micro::LANES;
+use crate::element::Element;
+use crate::isa::vectorize;
+use base::DType;
+use graph::ops::Lora;
+use half::bf16;
+
+/// A matrix that results are written to. Strides count elements.
+#[derive(Clone, Copy)]
+pub struct Target {
+    pub pointer: *mut u8,
+    pub dtype: DType,
+    pub row_stride: usize,
+    pub column_stride: usize,
+    /// Add to what is there.
+    pub add: bool,
+}
+
+/// Which row of the target a row of the product is.
+#[derive(Clone, Copy)]
+pub enum RowMap {
+    Same,
+    /// Row (b, i, j) of a grid is pixel (b, i·step + origin₀, j·step + origin₁) of a picture of this size.
+    Pixels {
+        grid: [usize; 2],
+        size: [usize; 2],
+        origin: [usize; 2],
+        step: usize,
+    },
+}
+
+impl RowMap {
+    #[inline(always)]
+    fn of(&self, row: usize) -> usize {
+        match self {
+            RowMap::Same => row,
+            RowMap::Pixels { grid, size, origin, step } => {
+                let (line, j) = (row / grid[1], row % grid[1]);
+                let (b, i) = (line / grid[0], line % grid[0]);
+                (b * size[0] + i * step + origin[0]) * size[1] + j * step + origin[1]
+            }
+        }
+    }
+}
+
+/// out = keep · (scale · product + bias), into one or two targets.
+#[derive(Clone, Copy)]
+pub struct Store {
+    pub scale: f32,
+    /// One f32 a column.
+    pub bias: Option<*const f32>,
+    /// Dropout with the element's index in a row-major [rows, columns] matrix.
+    pub keep: Option<(Lora, [u32; 2])>,
+    pub rows: RowMap,
+    pub targets: [Option<Target>; 2],
+}
+
+// SAFETY: each tile of the targets is written by one task; the bias is only read.
+unsafe impl Send for Store {}
+unsafe impl Sync for Store {}
+
+impl Store {
+    pub fn to(target: Target) -> Store {
+        Store { scale: 1.0, bias: None, keep: None, rows: RowMap::Same, targets: [Some(target), None] }
+    }
+
+    /// Stores a tile of sums.
+    ///
+    /// # Safety
+    /// The tile lies in the targets, and nobody else touches it there; its sums exist.
+    pub unsafe fn tile(&self, tile: &Sums) {
+        store_tile(self, tile);
+    }
+}
+
+/// A finished tile: `rows` rows of sums, `width` columns of the product's `columns`.
+pub struct Sums {
+    pub sums: *const f32,
+    pub stride: usize,
+    pub first_row: usize,
+    pub rows: usize,
+    pub first_column: usize,
+    /// At most 64.
+    pub width: usize,
+    pub columns: usize,
+}
+
+vectorize! {
+    fn store_tile(store: &Store, tile: &Sums) {
+        for r in 0..tile.rows {
+            let row = tile.first_row + r;
+            let mut line = [0.0f32; 4 * LANES];
+            let line = &mut line[..tile.width];
+            // SAFETY: the caller of `Store::tile` promises that all of this exists and is ours.
+            unsafe {
+                scale_row(tile.sums.add(r * tile.stride), store.scale, store.bias.map(|b| b.add(tile.first_column)), line);
+                if let Some((lora, seed)) = &store.keep {
+                    drop_some(lora, *seed, row * tile.columns + tile.first_column, line);
+                }
+                for target in store.targets.iter().flatten() {
+                    let at = store.rows.of(row) * target.row_stride + tile.first_column * target.column_stride;
+                    match target.dtype {
+                        DType::BF16 => put(line, target.pointer.cast::<bf16>().add(at), target.column_stride, target.add),
+                        _ => put(line, target.pointer.cast::<f32>().add(at), target.column_stride, target.add),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn drop_some(lora: &Lora, seed: [u32; 2], start: usize, line: &mut [f32]) {
+    line.iter_mut().enumerate().for_each(|(i, v)| *v *= lora.keep(seed, (start + i) as u64));
+}
+
+/// # Safety
+/// As many sums, and biases if any, as the line is long.
+#[inline(always)]
+unsafe fn scale_row(sums: *const f32, scale: f32, bias: Option<*const f32>, line: &mut [f32]) {
+    for (i, v) in line.iter_mut().enumerate() {
+        // SAFETY: as the caller promises.
+        *v = unsafe { sums.add(i).read() } * scale;
+    }
+    if let Some(bias) = bias {
+        for (i, v) in line.iter_mut().enumerate() {
+            // SAFETY: as the caller promises.
+            *v += unsafe { bias.add(i).read() };
+        }
+    }
+}
+
+/// # Safety
+/// The target has these elements, and they are ours.
+#[inline(always)]
+unsafe fn put<T: Element>(line: &[f32], to: *mut T, stride: usize, add: bool) {
+    for (i, v) in line.iter().enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let to = to.add(i * stride);
+            to.write(T::from_f32(if add { to.read().to_f32() + v } else { *v }));
+        }
+    }
+}
