@@ -1,0 +1,221 @@
+//! The size that a picture is brought to. Pictures of one size can share a batch.
+//!
+//! Two schemes that users know, and a square. All sides are multiples of a step (what the model needs) and at least one step.
+
+use serde::{Serialize, Serializer};
+
+/// Width and height in pixels; written as `[width, height]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bucket {
+    pub width: u32,
+    pub height: u32,
+}
+
+impl std::fmt::Display for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}×{}", self.width, self.height)
+    }
+}
+
+impl Serialize for Bucket {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        [self.width, self.height].serialize(serializer)
+    }
+}
+
+impl Bucket {
+    pub fn new(width: u32, height: u32) -> Bucket {
+        Bucket { width, height }
+    }
+
+    fn area(self) -> u64 {
+        u64::from(self.width) * u64::from(self.height)
+    }
+
+    fn ratio(self) -> f64 {
+        f64::from(self.width) / f64::from(self.height)
+    }
+}
+
+/// How sizes are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// ai-toolkit's: nearly every aspect ratio has its own size; a small picture stays small.
+    Ratio,
+    /// sd-scripts': a fixed list of sizes between `min` and `max`; a picture gets the one of nearest aspect ratio.
+    List { min: u32, max: u32 },
+    /// One square for all.
+    Square,
+}
+
+/// The bucket of a picture of `size` (width, height) at a resolution: the side of the square whose area is the limit.
+pub fn bucket(scheme: Scheme, size: (u32, u32), resolution: u32, step: u32) -> Bucket {
+    let step = step.max(1);
+    match scheme {
+        Scheme::Ratio => by_ratio(size, resolution, step),
+        Scheme::List { min, max } => nearest_ratio(size, &list(resolution, min, max, step)),
+        Scheme::Square => {
+            let side = floor_to(f64::from(resolution), step);
+            Bucket::new(side, side)
+        }
+    }
+}
+
+/// Largest enlargement that rounding a side up may cause: 512×511 becomes 512×512 rather than losing a whole step.
+const ENLARGEMENT: f64 = 1.05;
+
+/// Rounds both sides of the picture, scaled to the area (never enlarged), up or down to steps, and takes the combination within
+/// the area whose own area is nearest; of two equal ones the one nearer in shape.
+fn by_ratio((width, height): (u32, u32), resolution: u32, step: u32) -> Bucket {
+    let limit = u64::from(resolution).pow(2);
+    let target = (f64::from(width) * f64::from(height)).min(limit as f64);
+    let scale = (target / (f64::from(width) * f64::from(height))).sqrt();
+    let longest = (resolution / step).max(1) * step * 4;
+    let side = |length: u32| {
+        let low = floor_to(f64::from(length) * scale, step).min(longest);
+        [low, (low + step).min(longest)]
+    };
+    let shape = f64::from(width) / f64::from(height);
+    let mut best: Option<(f64, f64, Bucket)> = None;
+    for w in side(width) {
+        for h in side(height) {
+            let candidate = Bucket::new(w, h);
+            let enlarged = fit((width, height), candidate).scale;
+            if candidate.area() > limit || enlarged > ENLARGEMENT {
+                continue;
+            }
+            let key = ((candidate.area() as f64 - target).abs(), (candidate.ratio() / shape).ln().abs(), candidate);
+            if best.is_none_or(|b| (key.0, key.1) < (b.0, b.1)) {
+                best = Some(key);
+            }
+        }
+    }
+    // Nothing qualifies only where the picture is smaller than a step: the smallest sizes are enlarged to.
+    best.map_or_else(|| Bucket::new(side(width)[0], side(height)[0]), |b| b.2)
+}
+
+/// sd-scripts' list: for each width in steps the largest height within the area, both ways round, and the square.
+pub fn list(resolution: u32, min: u32, max: u32, step: u32) -> Vec<Bucket> {
+    let area = u64::from(resolution).pow(2);
+    let min = floor_to(f64::from(min), step);
+    let max = floor_to(f64::from(max.max(resolution)), step);
+    let square = floor_to(f64::from(resolution), step);
+    let mut buckets = vec![Bucket::new(square, square)];
+    for width in (min..=max).step_by(step as usize) {
+        let height = floor_to((area / u64::from(width)) as f64, step).min(max);
+        if height >= min && u64::from(width) * u64::from(height) <= area {
+            buckets.extend([Bucket::new(width, height), Bucket::new(height, width)]);
+        }
+    }
+    buckets.sort_unstable();
+    buckets.dedup();
+    buckets
+}
+
+fn nearest_ratio((width, height): (u32, u32), list: &[Bucket]) -> Bucket {
+    let exact = Bucket::new(width, height);
+    if list.contains(&exact) {
+        return exact;
+    }
+    let difference = |b: &Bucket| (b.ratio() - exact.ratio()).abs();
+    let nearest = list.iter().copied().min_by(|a, b| difference(a).total_cmp(&difference(b)));
+    nearest.expect("the list always holds the square")
+}
+
+/// The largest multiple of `step` up to `length`, and at least one step.
+fn floor_to(length: f64, step: u32) -> u32 {
+    ((length / f64::from(step)).floor() as u32).max(1) * step
+}
+
+/// How a picture is laid onto its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Fit {
+    /// Bucket pixels per picture pixel; above 1 the picture is enlarged.
+    pub scale: f64,
+    /// Left, top, width, height of the part that is used, in pixels of the upright picture.
+    pub crop: [f64; 4],
+}
+
+impl Fit {
+    /// Share of the picture's area that is cut off.
+    pub fn lost(&self, (width, height): (u32, u32)) -> f64 {
+        1.0 - self.crop[2] * self.crop[3] / (f64::from(width) * f64::from(height))
+    }
+}
+
+/// Covers the bucket: scale by the larger of the two quotients, cut equally on both sides of what hangs over.
+pub fn fit((width, height): (u32, u32), bucket: Bucket) -> Fit {
+    let (w, h) = (f64::from(width), f64::from(height));
+    let (across, down) = (f64::from(bucket.width) / w, f64::from(bucket.height) / h);
+    let scale = across.max(down);
+    let used_width = if across >= down { w } else { (f64::from(bucket.width) / scale).min(w) };
+    let used_height = if down >= across { h } else { (f64::from(bucket.height) / scale).min(h) };
+    Fit { scale, crop: [(w - used_width) / 2.0, (h - used_height) / 2.0, used_width, used_height] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratio_buckets_stay_within_the_area_and_are_not_enlarged() {
+        let ratio = |w, h, res, step| bucket(Scheme::Ratio, (w, h), res, step);
+        assert_eq!(ratio(1024, 1024, 512, 64), Bucket::new(512, 512));
+        assert_eq!(ratio(640, 480, 512, 64), Bucket::new(576, 448));
+        assert_eq!(ratio(480, 640, 512, 64), Bucket::new(448, 576));
+        assert_eq!(ratio(960, 1350, 512, 8), Bucket::new(432, 600));
+        assert_eq!(ratio(100, 100, 512, 64), Bucket::new(64, 64));
+        assert_eq!(ratio(512, 511, 512, 64), Bucket::new(512, 512));
+        assert_eq!(ratio(16, 16, 512, 64), Bucket::new(64, 64));
+        assert_eq!(ratio(64, 64, 64, 16), Bucket::new(64, 64));
+    }
+
+    #[test]
+    fn any_picture_gets_a_bucket_of_whole_steps_that_it_covers() {
+        let mut rng = base::Rng::new(5, "buckets", &[]);
+        for _ in 0..20_000 {
+            let exponent = |rng: &mut base::Rng| 2f64.powf(f64::from(rng.uniform()) * 14.0) as u32;
+            let size = (exponent(&mut rng).max(1), exponent(&mut rng).max(1));
+            let step = [4, 8, 16, 32, 64][rng.below(5) as usize];
+            let resolution = 8 + rng.below(2000) as u32;
+            let scheme = [Scheme::Ratio, Scheme::List { min: 256, max: 1024 }, Scheme::Square][rng.below(3) as usize];
+            let chosen = bucket(scheme, size, resolution, step);
+            assert!(chosen.width >= step && chosen.width.is_multiple_of(step), "{size:?} {resolution} {step} {chosen}");
+            assert!(chosen.height >= step && chosen.height.is_multiple_of(step), "{size:?} {resolution} {step} {chosen}");
+            let fit = fit(size, chosen);
+            let [left, top, width, height] = fit.crop;
+            assert!(left >= 0.0 && top >= 0.0 && left + width <= f64::from(size.0) + 1e-6 && top + height <= f64::from(size.1) + 1e-6);
+            assert!((width * fit.scale - f64::from(chosen.width)).abs() < 1e-6 * f64::from(chosen.width), "{size:?} {chosen} {fit:?}");
+            assert!((height * fit.scale - f64::from(chosen.height)).abs() < 1e-6 * f64::from(chosen.height), "{size:?} {chosen} {fit:?}");
+            if scheme == Scheme::Ratio && size.0 >= step && size.1 >= step && resolution >= step {
+                assert!(
+                    chosen.area() <= u64::from(resolution).pow(2).max(u64::from(step * 4 * resolution)),
+                    "{size:?} {resolution} {chosen}"
+                );
+            }
+        }
+    }
+
+    /// The list that sd-scripts makes for SD 1.5 with its defaults.
+    #[test]
+    fn the_fixed_list_holds_the_sizes_that_sd_scripts_users_know() {
+        let list = list(512, 256, 1024, 64);
+        for (w, h) in [(512, 512), (768, 320), (320, 768), (640, 384), (448, 576), (1024, 256), (256, 1024), (832, 256)] {
+            assert!(list.contains(&Bucket::new(w, h)), "{w}×{h} is not in {list:?}");
+        }
+        assert_eq!(nearest_ratio((1920, 1080), &list), Bucket::new(704, 320).min(nearest_ratio((1920, 1080), &list)));
+        assert_eq!(bucket(Scheme::List { min: 256, max: 1024 }, (300, 300), 512, 64), Bucket::new(512, 512));
+        assert_eq!(bucket(Scheme::List { min: 256, max: 1024 }, (1920, 1200), 768, 64).height % 64, 0);
+    }
+
+    #[test]
+    fn a_picture_and_its_bucket_are_both_upright_or_both_wide() {
+        let tall = bucket(Scheme::Ratio, (960, 1350), 512, 64);
+        let wide = bucket(Scheme::Ratio, (1350, 960), 512, 64);
+        assert_eq!((tall.width, tall.height), (wide.height, wide.width));
+        assert!(tall.height > tall.width);
+        let fit = fit((100, 50), Bucket::new(50, 50));
+        assert_eq!((fit.scale, fit.crop), (1.0, [25.0, 0.0, 50.0, 50.0]));
+        assert_eq!(fit.lost((100, 50)), 0.5);
+    }
+}

@@ -1,0 +1,184 @@
+//! All datasets of a run as one list of items: a picture, at a resolution, with its bucket and caption.
+
+use crate::bucket::{self, Bucket, Fit, Scheme, fit};
+use crate::caption::{self, Caption, CaptionOptions, CaptionSource};
+use crate::decode::{Rgb, decode};
+use crate::scan::{Picture, Rejected, scan};
+use crate::{pixels, tags};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// Largest picture file; the scan refused larger ones.
+const LARGEST_FILE: u64 = 1 << 30;
+
+/// What a file that can't be used does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBadImage {
+    /// It is listed and left out.
+    Skip,
+    /// Building the dataset fails, with all of them in the error.
+    Stop,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct DatasetOptions {
+    pub folder: PathBuf,
+    pub recursive: bool,
+    pub on_bad_image: OnBadImage,
+    pub caption: CaptionOptions,
+    /// Each picture is an item at each of these.
+    pub resolutions: Vec<u32>,
+    pub scheme: Scheme,
+    /// Sides of buckets are multiples of this; the model knows it.
+    pub step: u32,
+    /// How often each item occurs in an epoch.
+    pub repeats: u32,
+    /// May items be mirrored?
+    pub flip: bool,
+}
+
+/// A picture of a dataset, with its caption.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub dataset: usize,
+    pub picture: Picture,
+    pub caption: Caption,
+}
+
+/// A picture at one resolution: the unit that epochs are made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Index into [`Dataset::entries`].
+    pub entry: usize,
+    pub dataset: usize,
+    pub resolution: u32,
+    pub bucket: Bucket,
+    pub fit: Fit,
+    pub repeats: u32,
+    pub flip: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    pub options: Vec<DatasetOptions>,
+    pub entries: Vec<Entry>,
+    pub items: Vec<Item>,
+    /// Dataset index, file and reason.
+    pub rejected: Vec<(usize, Rejected)>,
+}
+
+impl Dataset {
+    /// Scans every folder, reads every caption, and gives every picture its buckets.
+    pub fn build(options: &[DatasetOptions]) -> Result<Dataset> {
+        ensure!(!options.is_empty(), "there is no dataset");
+        let mut dataset = Dataset { options: options.to_vec(), entries: Vec::new(), items: Vec::new(), rejected: Vec::new() };
+        for (index, options) in options.iter().enumerate() {
+            dataset.add(index, options).with_context(|| format!("datasets[{index}] can't be used"))?;
+        }
+        Ok(dataset)
+    }
+
+    fn add(&mut self, index: usize, options: &DatasetOptions) -> Result<()> {
+        ensure!(options.repeats > 0, "repeats is 0: its pictures would never be used");
+        ensure!(!options.resolutions.is_empty(), "no resolution is given");
+        let found = scan(&options.folder, options.recursive)?;
+        let mut rejected = found.rejected;
+        let before = self.entries.len();
+        for picture in found.pictures {
+            match caption::read(&picture.path, &options.caption) {
+                Ok(caption) => self.entries.push(Entry { dataset: index, picture, caption }),
+                Err(error) => rejected.push(Rejected { file: picture.file, reason: format!("{error:#}") }),
+            }
+        }
+        if options.on_bad_image == OnBadImage::Stop && !rejected.is_empty() {
+            bail!("{} files can't be used, and bad_images is `stop`:{}", rejected.len(), lines(&rejected));
+        }
+        if self.entries.len() == before {
+            bail!("none of its pictures can be used:{}", lines(&rejected));
+        }
+        for entry in before..self.entries.len() {
+            let size = (self.entries[entry].picture.width, self.entries[entry].picture.height);
+            for &resolution in &options.resolutions {
+                let bucket = bucket::bucket(options.scheme, size, resolution, options.step);
+                let fit = fit(size, bucket);
+                self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats: options.repeats, flip: options.flip });
+            }
+        }
+        self.rejected.extend(rejected.into_iter().map(|r| (index, r)));
+        Ok(())
+    }
+
+    pub fn entry(&self, item: usize) -> &Entry {
+        &self.entries[self.items[item].entry]
+    }
+
+    pub fn caption_options(&self, item: usize) -> &CaptionOptions {
+        &self.options[self.items[item].dataset].caption
+    }
+
+    /// The text of one occurrence of an item in an epoch.
+    pub fn caption(&self, item: usize, seed: u64, epoch: u64, occurrence: u32) -> String {
+        self.caption_options(item).draw(&self.entry(item).caption.text, seed, epoch, item, occurrence)
+    }
+
+    /// Every text that a run can meet, sorted; `None` if captions are drawn from too many to list.
+    pub fn texts(&self) -> Option<Vec<String>> {
+        let mut texts = BTreeSet::new();
+        for item in 0..self.items.len() {
+            let options = self.caption_options(item);
+            if options.is_random() {
+                return None;
+            }
+            texts.insert(options.whole(&self.entry(item).caption.text));
+            if options.caption_dropout_rate > 0.0 {
+                texts.insert(options.dropped());
+            }
+        }
+        Some(texts.into_iter().collect())
+    }
+
+    /// Every picture that a run can meet: item and whether it is mirrored.
+    pub fn views(&self) -> Vec<(usize, bool)> {
+        let both = |(i, item): (usize, &Item)| if item.flip { vec![(i, false), (i, true)] } else { vec![(i, false)] };
+        self.items.iter().enumerate().flat_map(both).collect()
+    }
+
+    /// Decodes an item to the exact RGB of its bucket. A file that changed since the scan is an error.
+    pub fn pixels(&self, item: usize, flip: bool) -> Result<Rgb> {
+        let picture = &self.entry(item).picture;
+        let decoded = base::fs::read(&picture.path, LARGEST_FILE).and_then(|bytes| decode(&bytes));
+        let rgb = decoded.with_context(|| format!("{} was usable when it was scanned and is no longer", picture.path.display()))?.rgb;
+        ensure!(
+            (rgb.width, rgb.height) == (picture.width, picture.height),
+            "{} changed its size since it was scanned; start again",
+            picture.path.display()
+        );
+        pixels::to_bucket(rgb, self.items[item].bucket, flip).with_context(|| picture.path.display().to_string())
+    }
+
+    /// Items (with repeats) per bucket.
+    pub fn bucket_counts(&self) -> BTreeMap<Bucket, u64> {
+        let mut counts = BTreeMap::new();
+        self.items.iter().for_each(|item| *counts.entry(item.bucket).or_default() += u64::from(item.repeats));
+        counts
+    }
+
+    /// Pictures per source of their caption.
+    pub fn caption_counts(&self) -> BTreeMap<CaptionSource, u64> {
+        let mut counts = BTreeMap::new();
+        self.entries.iter().for_each(|entry| *counts.entry(entry.caption.source).or_default() += 1);
+        counts
+    }
+
+    /// The most frequent tags of one dataset.
+    pub fn tag_frequency(&self, dataset: usize, most: usize) -> Vec<(String, u64)> {
+        let options = &self.options[dataset].caption;
+        let texts: Vec<String> = self.entries.iter().filter(|e| e.dataset == dataset).map(|e| options.whole(&e.caption.text)).collect();
+        tags::frequency(texts.iter().map(String::as_str), most)
+    }
+}
+
+fn lines(rejected: &[Rejected]) -> String {
+    rejected.iter().map(|r| format!("\n  {}: {}", r.file, r.reason)).collect()
+}

@@ -1,0 +1,140 @@
+//! What a file is, by its content: the extension is only asked to tell a damaged picture from a file of another kind.
+
+use image::ImageFormat;
+
+/// What the first bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A picture that can be read.
+    Picture(ImageFormat),
+    /// A picture, or something in its place, that can't be; the text says what it is.
+    Unreadable(&'static str),
+    Unknown,
+}
+
+/// How many bytes [`sniff`] wants to see.
+pub const HEAD: usize = 512;
+
+/// Recognises a file by its first bytes.
+pub fn sniff(head: &[u8]) -> Kind {
+    let picture = |format| Kind::Picture(format);
+    match head {
+        [0x89, b'P', b'N', b'G', ..] => picture(ImageFormat::Png),
+        [0xFF, 0xD8, 0xFF, ..] => picture(ImageFormat::Jpeg),
+        [b'G', b'I', b'F', b'8', ..] => picture(ImageFormat::Gif),
+        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => picture(ImageFormat::Bmp),
+        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => picture(ImageFormat::Tiff),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => picture(ImageFormat::WebP),
+        [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => iso_media(brand),
+        [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => Kind::Unreadable("a JPEG XL picture, which is not supported"),
+        [0, 0, 0, 0x0C, b'j', b'P', b' ', b' ', ..] => Kind::Unreadable("a JPEG 2000 picture, which is not supported"),
+        [b'8', b'B', b'P', b'S', ..] => Kind::Unreadable("a Photoshop file, which is not supported"),
+        [0, 0, 1, 0, _, 0, ..] => Kind::Unreadable("an icon, which is not supported"),
+        [0x76, 0x2F, 0x31, 0x01, ..] => Kind::Unreadable("an OpenEXR picture, which is not supported"),
+        [b'q', b'o', b'i', b'f', ..] => Kind::Unreadable("a QOI picture, which is not supported"),
+        _ => text(head),
+    }
+}
+
+/// AVIF, HEIC and videos share a container; its brand tells them apart.
+fn iso_media(brand: &[u8]) -> Kind {
+    match brand {
+        [b'a', b'v', b'i', b'f' | b's', ..] => Kind::Unreadable("an AVIF picture, which is not supported"),
+        [b'h', b'e', b'i' | b'v', ..] | [b'm', b'i', b'f', b'1', ..] | [b'm', b's', b'f', b'1', ..] => {
+            Kind::Unreadable("an HEIC picture, which is not supported")
+        }
+        _ => Kind::Unreadable("a video, which is not supported"),
+    }
+}
+
+fn text(head: &[u8]) -> Kind {
+    let start = String::from_utf8_lossy(head).trim_start_matches('\u{FEFF}').trim_start().to_ascii_lowercase();
+    if start.starts_with("version https://git-lfs") {
+        return Kind::Unreadable("a git-lfs pointer, not the file itself; run `git lfs pull`");
+    }
+    if start.starts_with("<svg") || (start.starts_with("<?xml") && start.contains("<svg")) {
+        return Kind::Unreadable("an SVG drawing, which is not supported");
+    }
+    Kind::Unknown
+}
+
+/// Would a person call a file with this extension a picture or a video?
+pub fn is_media_extension(extension: &str) -> bool {
+    const MEDIA: [&str; 34] = [
+        "png", "apng", "jpg", "jpeg", "jpe", "jfif", "webp", "gif", "bmp", "dib", "tif", "tiff", "avif", "heic", "heif", "hif", "jxl",
+        "jp2", "svg", "psd", "ico", "tga", "exr", "hdr", "qoi", "dng", "cr2", "nef", "arw", "mp4", "mov", "webm", "mkv", "avi",
+    ];
+    MEDIA.contains(&extension.to_ascii_lowercase().as_str())
+}
+
+/// What a file of unknown content looks like, for the person who thought it a picture.
+pub fn describe_unknown(head: &[u8]) -> &'static str {
+    let start = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
+    if head.is_empty() {
+        "empty (0 bytes)"
+    } else if start.starts_with("<!doctype html") || start.starts_with("<html") {
+        "a web page, not a picture (a download that failed?)"
+    } else if head.iter().all(|b| *b == 0) {
+        "all zeros where a picture should begin (a copy that failed?)"
+    } else {
+        "not a picture that is known here"
+    }
+}
+
+/// Why a picture whose decoder might not notice is cut short: these formats say where they end.
+pub fn cut_short(format: ImageFormat, bytes: &[u8]) -> Option<&'static str> {
+    let whole = match format {
+        ImageFormat::Jpeg => jpeg_reaches_its_end(bytes),
+        ImageFormat::WebP => riff_is_whole(bytes),
+        _ => true,
+    };
+    (!whole).then_some("cut short: the end of the picture is missing")
+}
+
+fn riff_is_whole(bytes: &[u8]) -> bool {
+    let Some(size) = bytes.get(4..8) else { return false };
+    let size = u32::from_le_bytes([size[0], size[1], size[2], size[3]]) as usize;
+    bytes.len() >= size.saturating_add(8)
+}
+
+/// Walks the segments of a JPEG to its end-of-image marker. Decoders fill a missing rest with grey and say nothing.
+fn jpeg_reaches_its_end(bytes: &[u8]) -> bool {
+    const START: u8 = 0xD8;
+    const END: u8 = 0xD9;
+    const SCAN: u8 = 0xDA;
+    let mut at = 0;
+    loop {
+        let Some(marker) = next_marker(bytes, &mut at) else { return false };
+        match marker {
+            END => return true,
+            START | 0x01 | 0xD0..=0xD7 => {}
+            _ => {
+                let Some(length) = bytes.get(at..at + 2).map(|l| usize::from(l[0]) << 8 | usize::from(l[1])) else { return false };
+                at += length.max(2);
+                if marker == SCAN {
+                    skip_scan(bytes, &mut at);
+                }
+            }
+        }
+    }
+}
+
+/// The byte after the next 0xFF (and its fill bytes); `at` moves behind it.
+fn next_marker(bytes: &[u8], at: &mut usize) -> Option<u8> {
+    *at += bytes.get(*at..)?.iter().position(|b| *b == 0xFF)?;
+    *at += bytes[*at..].iter().position(|b| *b != 0xFF)?;
+    *at += 1;
+    Some(bytes[*at - 1])
+}
+
+/// Moves over entropy-coded data, in which 0xFF is followed by 0 or is a restart marker.
+fn skip_scan(bytes: &[u8], at: &mut usize) {
+    while *at + 1 < bytes.len() {
+        match (bytes[*at], bytes[*at + 1]) {
+            (0xFF, 0x00 | 0xD0..=0xD7) => *at += 2,
+            (0xFF, 0xFF) | (0..=0xFE, _) => *at += 1,
+            (0xFF, _) => return,
+        }
+    }
+    *at = bytes.len();
+}

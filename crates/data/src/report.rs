@@ -1,0 +1,103 @@
+//! A dataset in rows and sentences: what `plan` prints before anything is trained.
+
+use crate::bucket::Bucket;
+use crate::caption::CaptionSource;
+use crate::dataset::Dataset;
+use serde::Serialize;
+
+/// One item, or one file that is not used.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ImageRow {
+    /// Relative to the folder of its dataset.
+    pub file: String,
+    pub used: bool,
+    /// Why it is not used; or a warning about one that is.
+    pub reason: Option<String>,
+    /// Decoded, with the trigger word, before anything is drawn.
+    pub caption: Option<String>,
+    pub caption_source: Option<CaptionSource>,
+    pub bucket: Option<Bucket>,
+    pub repeats: u32,
+    pub dataset: usize,
+    pub resolution: Option<u32>,
+    /// Of the upright picture.
+    pub size: Option<[u32; 2]>,
+    /// Bucket pixels per picture pixel.
+    pub scale: Option<f64>,
+    /// Left, top, width, height of the part that is used.
+    pub crop: Option<[f64; 4]>,
+}
+
+impl Dataset {
+    /// All items and then all rejected files, dataset by dataset.
+    pub fn rows(&self) -> Vec<ImageRow> {
+        let used = (0..self.items.len()).map(|i| self.used_row(i));
+        let unused = self.rejected.iter().map(|(dataset, rejected)| ImageRow {
+            file: rejected.file.clone(),
+            used: false,
+            reason: Some(rejected.reason.clone()),
+            caption: None,
+            caption_source: None,
+            bucket: None,
+            repeats: 0,
+            dataset: *dataset,
+            resolution: None,
+            size: None,
+            scale: None,
+            crop: None,
+        });
+        let mut rows: Vec<ImageRow> = used.chain(unused).collect();
+        rows.sort_by_key(|row| (row.dataset, !row.used));
+        rows
+    }
+
+    fn used_row(&self, index: usize) -> ImageRow {
+        let (item, entry) = (&self.items[index], self.entry(index));
+        ImageRow {
+            file: entry.picture.file.clone(),
+            used: true,
+            reason: entry.picture.warning.clone(),
+            caption: Some(self.options[item.dataset].caption.whole(&entry.caption.text)),
+            caption_source: Some(entry.caption.source),
+            bucket: Some(item.bucket),
+            repeats: item.repeats,
+            dataset: item.dataset,
+            resolution: Some(item.resolution),
+            size: Some([entry.picture.width, entry.picture.height]),
+            scale: Some(item.fit.scale),
+            crop: Some(item.fit.crop),
+        }
+    }
+
+    /// Counts in sentences: pictures, captions, losses. One line each.
+    pub fn summary(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "{} pictures in {} buckets, {} occurrences an epoch",
+            self.entries.len(),
+            self.bucket_counts().len(),
+            self.bucket_counts().values().sum::<u64>()
+        )];
+        let captions = self.caption_counts();
+        let count = |source| captions.get(&source).copied().unwrap_or(0);
+        let (missing, empty) = (count(CaptionSource::Missing), count(CaptionSource::EmptyFile));
+        if missing + empty > 0 {
+            lines.push(format!(
+                "captions: {} read, {missing} missing and {empty} empty (default caption, else trigger word, else nothing)",
+                count(CaptionSource::File)
+            ));
+        }
+        let enlarged = self.items.iter().filter(|item| item.fit.scale > 1.0).count();
+        if enlarged > 0 {
+            lines.push(format!("{enlarged} are enlarged to fill their bucket"));
+        }
+        let cropped = (0..self.items.len())
+            .filter(|i| self.items[*i].fit.lost((self.entry(*i).picture.width, self.entry(*i).picture.height)) > 0.2)
+            .count();
+        if cropped > 0 {
+            lines.push(format!("{cropped} lose more than a fifth of their area to the crop"));
+        }
+        lines.extend(self.entries.iter().filter_map(|e| e.picture.warning.as_ref().map(|w| format!("{}: {w}", e.picture.file))));
+        lines.extend(self.rejected.iter().map(|(_, r)| format!("not used: {}: {}", r.file, r.reason)));
+        lines
+    }
+}

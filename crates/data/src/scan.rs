@@ -1,0 +1,175 @@
+//! Lists the pictures of a folder, and proves that each can be decoded before anything else happens.
+//!
+//! Files are told apart by content. Hidden files, system files and cache folders are passed over; what a person would call a
+//! picture and can't be used is listed with the reason. The order is the bytewise order of the relative paths, so it is the same
+//! on every machine. The folder is only read.
+
+use crate::decode::decode;
+use crate::format::{HEAD, Kind, describe_unknown, is_media_extension, sniff};
+use anyhow::{Context, Result, bail, ensure};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Larger files are refused before they are read.
+const LARGEST_FILE: u64 = 1 << 30;
+
+/// A picture that can be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picture {
+    pub path: PathBuf,
+    /// Path relative to the scanned folder, with `/` between its parts.
+    pub file: String,
+    /// Of the upright picture.
+    pub width: u32,
+    pub height: u32,
+    /// SHA-256 of the file.
+    pub content: [u8; 32],
+    pub warning: Option<String>,
+}
+
+/// A file that a person would call a picture, and why it is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    pub file: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scan {
+    pub pictures: Vec<Picture>,
+    pub rejected: Vec<Rejected>,
+    /// Files of other kinds, by extension.
+    pub others: BTreeMap<String, usize>,
+    pub folders: usize,
+}
+
+enum Found {
+    Picture(Picture),
+    Rejected(Rejected),
+    Other(String),
+}
+
+/// Scans a folder. No usable picture at all is an error that says where it looked and what it saw.
+pub fn scan(folder: &Path, recursive: bool) -> Result<Scan> {
+    let meta = std::fs::metadata(folder).with_context(|| format!("can't read the dataset folder {}", absolute(folder)))?;
+    ensure!(meta.is_dir(), "the dataset folder {} is a file; give the folder that the pictures are in", absolute(folder));
+    let mut scan = Scan::default();
+    let files = list(folder, recursive, &mut scan);
+    let found: Vec<Found> = files.par_iter().map(|(path, file)| examine(path, file)).collect();
+    for entry in found {
+        match entry {
+            Found::Picture(picture) => scan.pictures.push(picture),
+            Found::Rejected(rejected) => scan.rejected.push(rejected),
+            Found::Other(extension) => *scan.others.entry(extension).or_default() += 1,
+        }
+    }
+    scan.rejected.sort_by(|a, b| a.file.cmp(&b.file));
+    if scan.pictures.is_empty() {
+        bail!(nothing(folder, recursive, &scan));
+    }
+    Ok(scan)
+}
+
+/// All files that may matter, in order; folders that can't be read are listed as rejected.
+fn list(folder: &Path, recursive: bool, scan: &mut Scan) -> Vec<(PathBuf, String)> {
+    let walk = walkdir::WalkDir::new(folder).follow_links(true).max_depth(if recursive { usize::MAX } else { 1 });
+    let mut files = Vec::new();
+    for entry in
+        walk.into_iter().filter_entry(|e| e.depth() == 0 || !is_passed_over(&e.file_name().to_string_lossy(), e.file_type().is_dir()))
+    {
+        match entry {
+            Ok(entry) if entry.file_type().is_dir() => scan.folders += 1,
+            Ok(entry) => files.push((entry.path().to_path_buf(), relative(folder, entry.path()))),
+            Err(error) => {
+                let path = error.path().unwrap_or(folder).to_path_buf();
+                let reason = match error.loop_ancestor() {
+                    Some(_) => "a link that leads back to a folder around it".to_string(),
+                    None => format!("can't be read: {}", error.io_error().map_or_else(|| error.to_string(), ToString::to_string)),
+                };
+                scan.rejected.push(Rejected { file: relative(folder, &path), reason });
+            }
+        }
+    }
+    files.sort_by(|a, b| a.1.as_bytes().cmp(b.1.as_bytes()));
+    files
+}
+
+/// Names that file managers, editors, sync tools and trainers leave in folders of pictures.
+fn is_passed_over(name: &str, is_folder: bool) -> bool {
+    const FOLDERS: [&str; 7] =
+        ["__macosx", "@eadir", "_latent_cache", "_t_e_cache", "_clip_vision_cache", "system volume information", "$recycle.bin"];
+    const FILES: [&str; 3] = ["thumbs.db", "desktop.ini", "ehthumbs.db"];
+    let lower = name.to_ascii_lowercase();
+    name.starts_with('.') || if is_folder { FOLDERS.contains(&lower.as_str()) } else { FILES.contains(&lower.as_str()) }
+}
+
+fn relative(folder: &Path, path: &Path) -> String {
+    let parts = path.strip_prefix(folder).unwrap_or(path).components();
+    parts.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect::<Vec<_>>().join("/")
+}
+
+fn examine(path: &Path, file: &str) -> Found {
+    let reject = |reason: String| Found::Rejected(Rejected { file: file.to_string(), reason });
+    let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let head = match head(path) {
+        Ok(head) => head,
+        Err(error) if is_media_extension(&extension) => return reject(format!("can't be read: {error}")),
+        Err(_) => return Found::Other(extension),
+    };
+    match sniff(&head) {
+        Kind::Picture(_) => examine_picture(path, file).unwrap_or_else(|error| reject(format!("{error:#}"))),
+        Kind::Unreadable(what) if is_media_extension(&extension) || !what.contains("video") => reject(what.to_string()),
+        Kind::Unknown if is_media_extension(&extension) => reject(describe_unknown(&head).to_string()),
+        Kind::Unreadable(_) | Kind::Unknown => Found::Other(extension),
+    }
+}
+
+fn head(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    let mut head = Vec::with_capacity(HEAD);
+    File::open(path)?.take(HEAD as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+fn examine_picture(path: &Path, file: &str) -> Result<Found> {
+    let bytes = base::fs::read(path, LARGEST_FILE)?;
+    let decoded = decode(&bytes)?;
+    let (width, height) = (decoded.rgb.width, decoded.rgb.height);
+    let warning = decoded.animated.then(|| "animated: only the first frame is used".to_string());
+    let content = Sha256::digest(&bytes).into();
+    Ok(Found::Picture(Picture { path: path.to_path_buf(), file: file.to_string(), width, height, content, warning }))
+}
+
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
+}
+
+/// Where it looked and what it saw.
+fn nothing(folder: &Path, recursive: bool, scan: &Scan) -> String {
+    let depth = if recursive { "and its subfolders" } else { "(subfolders are not searched: recursive is false)" };
+    let mut text = format!("no usable picture in {} {depth}: ", absolute(folder));
+    let others: usize = scan.others.values().sum();
+    if scan.rejected.is_empty() && others == 0 {
+        text.push_str("there are no files");
+        return text;
+    }
+    let kinds: Vec<String> =
+        scan.others.iter().map(|(ext, n)| format!("{n} {}", if ext.is_empty() { "without extension" } else { ext })).collect();
+    text.push_str(&format!("{} can't be used, {others} are of other kinds", scan.rejected.len()));
+    if !kinds.is_empty() {
+        text.push_str(&format!(" ({})", kinds.join(", ")));
+    }
+    for rejected in scan.rejected.iter().take(10) {
+        text.push_str(&format!("\n  {}: {}", rejected.file, rejected.reason));
+    }
+    if scan.rejected.len() > 10 {
+        text.push_str(&format!("\n  … and {} more", scan.rejected.len() - 10));
+    }
+    text
+}

@@ -1,0 +1,349 @@
+//! Whole folders of pictures, good and bad, made here.
+
+use image::codecs::{gif::GifEncoder, jpeg::JpegEncoder, png::PngEncoder};
+use image::{
+    DynamicImage, ExtendedColorType, Frame, ImageBuffer, ImageEncoder, ImageFormat, Luma, LumaA, Rgb as Px, RgbImage, Rgba, RgbaImage,
+};
+use std::io::Cursor;
+use std::path::Path;
+use velatura_data::bucket::{Bucket, Scheme};
+use velatura_data::caption::CaptionOptions;
+use velatura_data::dataset::{Dataset, DatasetOptions, OnBadImage};
+use velatura_data::decode::{Rgb, decode};
+use velatura_data::pixels::{to_bucket, to_f32};
+use velatura_data::scan::scan;
+
+fn encode(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
+    let mut out = Cursor::new(Vec::new());
+    image.write_to(&mut out, format).unwrap();
+    out.into_inner()
+}
+
+/// Red, green, blue and yellow quarters, from the top left in reading order.
+fn quarters(width: u32, height: u32) -> RgbImage {
+    RgbImage::from_fn(width, height, |x, y| match (x < width / 2, y < height / 2) {
+        (true, true) => Px([255, 0, 0]),
+        (false, true) => Px([0, 255, 0]),
+        (true, false) => Px([0, 0, 255]),
+        (false, false) => Px([255, 255, 0]),
+    })
+}
+
+/// An EXIF block whose only field is the orientation.
+fn exif(orientation: u8) -> Vec<u8> {
+    let mut exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    exif
+}
+
+fn with_exif(image: &RgbImage, orientation: u8, format: ImageFormat) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (w, h) = image.dimensions();
+    if format == ImageFormat::Jpeg {
+        let mut encoder = JpegEncoder::new_with_quality(&mut out, 98);
+        encoder.set_exif_metadata(exif(orientation)).unwrap();
+        encoder.write_image(image, w, h, ExtendedColorType::Rgb8).unwrap();
+    } else {
+        let mut encoder = PngEncoder::new(&mut out);
+        encoder.set_exif_metadata(exif(orientation)).unwrap();
+        encoder.write_image(image, w, h, ExtendedColorType::Rgb8).unwrap();
+    }
+    out
+}
+
+fn at(rgb: &Rgb, x: u32, y: u32) -> [u8; 3] {
+    let i = ((y * rgb.width + x) * 3) as usize;
+    [rgb.pixels[i], rgb.pixels[i + 1], rgb.pixels[i + 2]]
+}
+
+fn near(a: [u8; 3], b: [u8; 3]) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.abs_diff(b) <= 12)
+}
+
+fn options(folder: &Path) -> DatasetOptions {
+    DatasetOptions {
+        folder: folder.to_path_buf(),
+        recursive: true,
+        on_bad_image: OnBadImage::Skip,
+        caption: CaptionOptions { extension: "txt".into(), ..CaptionOptions::default() },
+        resolutions: vec![64],
+        scheme: Scheme::Ratio,
+        step: 8,
+        repeats: 1,
+        flip: false,
+    }
+}
+
+#[test]
+fn sixteen_bit_ramps_are_scaled_to_eight_bits_in_three_equal_channels() {
+    let grey = ImageBuffer::<Luma<u16>, _>::from_fn(256, 2, |x, _| Luma([(x * 257) as u16]));
+    let alpha = ImageBuffer::<LumaA<u16>, _>::from_fn(256, 2, |x, _| LumaA([(x * 257) as u16, 65535]));
+    let rgb = ImageBuffer::<Px<u16>, _>::from_fn(256, 2, |x, _| Px([(x * 257) as u16; 3]));
+    for image in [DynamicImage::ImageLuma16(grey), DynamicImage::ImageLumaA16(alpha), DynamicImage::ImageRgb16(rgb)] {
+        let decoded = decode(&encode(&image, ImageFormat::Png)).unwrap().rgb;
+        for x in 0..256 {
+            assert_eq!(at(&decoded, x, 1), [x as u8; 3]);
+        }
+    }
+}
+
+#[test]
+fn alpha_is_laid_over_white() {
+    let image = RgbaImage::from_fn(4, 1, |x, _| Rgba([200, 0, 0, [0, 255, 128, 64][x as usize]]));
+    let decoded = decode(&encode(&DynamicImage::ImageRgba8(image), ImageFormat::Png)).unwrap().rgb;
+    assert_eq!((at(&decoded, 0, 0), at(&decoded, 1, 0), at(&decoded, 2, 0)), ([255; 3], [200, 0, 0], [227, 127, 127]));
+}
+
+#[test]
+fn exif_orientation_turns_pictures_upright_in_jpeg_and_png() {
+    let upright = quarters(48, 32);
+    let dynamic = DynamicImage::ImageRgb8(upright.clone());
+    for format in [ImageFormat::Jpeg, ImageFormat::Png] {
+        // What a camera stores so that a viewer that obeys the tag sees `upright`.
+        for (tag, stored) in
+            [(1, dynamic.clone()), (3, dynamic.rotate180()), (6, dynamic.rotate270()), (8, dynamic.rotate90()), (2, dynamic.fliph())]
+        {
+            let decoded = decode(&with_exif(&stored.to_rgb8(), tag, format)).unwrap().rgb;
+            assert_eq!((decoded.width, decoded.height), (48, 32), "{format:?} {tag}");
+            for (x, y) in [(8, 8), (40, 8), (8, 24), (40, 24)] {
+                assert!(near(at(&decoded, x, y), upright.get_pixel(x, y).0), "{format:?} tag {tag} at {x},{y}: {:?}", at(&decoded, x, y));
+            }
+        }
+    }
+}
+
+#[test]
+fn portraits_stay_portraits_and_keep_all_four_corners() {
+    for (w, h) in [(96, 135), (135, 96)] {
+        let chosen = velatura_data::bucket::bucket(Scheme::Ratio, (w, h), 64, 8);
+        let decoded = decode(&encode(&DynamicImage::ImageRgb8(quarters(w, h)), ImageFormat::Png)).unwrap().rgb;
+        let out = to_bucket(decoded, chosen, false).unwrap();
+        assert_eq!((out.width, out.height, out.width > out.height), (chosen.width, chosen.height, w > h));
+        let (right, bottom) = (out.width - 2, out.height - 2);
+        let corners = [at(&out, 1, 1), at(&out, right, 1), at(&out, 1, bottom), at(&out, right, bottom)];
+        for (corner, colour) in corners.into_iter().zip([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0]]) {
+            assert!(near(corner, colour), "{w}×{h}: {corners:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wide_picture_loses_equal_parts_left_and_right_and_a_mirrored_one_is_its_mirror() {
+    let ramp = RgbImage::from_fn(200, 100, |x, _| Px([x as u8; 3]));
+    let decoded = decode(&encode(&DynamicImage::ImageRgb8(ramp), ImageFormat::Png)).unwrap().rgb;
+    let out = to_bucket(decoded.clone(), Bucket::new(100, 100), false).unwrap();
+    assert_eq!((at(&out, 0, 50)[0], at(&out, 99, 50)[0]), (50, 149));
+    let mirrored = to_bucket(decoded, Bucket::new(100, 100), true).unwrap();
+    assert_eq!((at(&mirrored, 0, 50)[0], at(&mirrored, 99, 50)[0]), (149, 50));
+    let values = to_f32(&Rgb { width: 1, height: 1, pixels: vec![0, 255, 51] });
+    assert_eq!(values, [-1.0, 1.0, 51.0 / 127.5 - 1.0]);
+}
+
+/// One scan finds every file that can't be used, and says of each what it is.
+#[test]
+fn unusable_files_are_listed_with_reasons_and_the_folder_stays_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    let noisy = RgbImage::from_fn(64, 64, |x, y| Px([(x * 37 + y * 91) as u8, (x * y) as u8, (x * 5) as u8]));
+    let noisy = DynamicImage::ImageRgb8(noisy);
+    let (png, jpeg, webp) = (encode(&noisy, ImageFormat::Png), encode(&noisy, ImageFormat::Jpeg), encode(&noisy, ImageFormat::WebP));
+    let (bmp, tiff) = (encode(&noisy, ImageFormat::Bmp), encode(&noisy, ImageFormat::Tiff));
+    let cut = |bytes: &[u8]| bytes[..bytes.len() * 6 / 10].to_vec();
+    let mut bad_sum = png.clone();
+    let middle = bad_sum.len() / 2;
+    bad_sum[middle] ^= 0x55;
+    let mut no_width = bmp.clone();
+    no_width[18..22].fill(0);
+    let mut bomb = bmp.clone();
+    bomb[18..22].copy_from_slice(&60_000_u32.to_le_bytes());
+    bomb[22..26].copy_from_slice(&60_000_u32.to_le_bytes());
+    let bad: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("a cut.jpg", cut(&jpeg), "cut short"),
+        ("b/cut.png", cut(&png), "damaged PNG"),
+        ("b/cut.webp", cut(&webp), "cut short"),
+        ("b/cut.bmp", cut(&bmp), "damaged BMP"),
+        ("b/cut.tif", cut(&tiff), "damaged TIFF"),
+        ("c empty.png", vec![], "empty"),
+        ("d sum.png", bad_sum, "damaged PNG"),
+        ("e svg.png", b"<?xml version=\"1.0\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\"/>".to_vec(), "SVG"),
+        ("f page.jpg", b"<!DOCTYPE html><html></html>".to_vec(), "web page"),
+        ("g lfs.png", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n".to_vec(), "git-lfs"),
+        ("h zeros.png", vec![0; 4000], "zeros"),
+        ("i photo.avif", b"\0\0\0\x20ftypavif\0\0\0\0".to_vec(), "AVIF"),
+        ("j photo.heic", b"\0\0\0\x20ftypheic\0\0\0\0".to_vec(), "HEIC"),
+        ("k photo.jxl", b"\xFF\x0A\0\0".to_vec(), "JPEG XL"),
+        ("l clip.mp4", b"\0\0\0\x20ftypisom\0\0\0\0".to_vec(), "video"),
+        ("m width.bmp", no_width, "BMP"),
+        ("n bomb.bmp", bomb, "60000"),
+        ("o text.png", b"hello there".to_vec(), "not a picture"),
+    ];
+    bad.iter().for_each(|(name, bytes, _)| put(name, bytes));
+    put("猫 1.5%#x.PNG.dat", &png);
+    put("good.jpeg", &webp);
+    put("deep/er/good.png", &png);
+    put("notes.md", b"# notes");
+    put("data.safetensors", b"xxxxxxxx{}");
+    for hidden in [".hidden.png", "Thumbs.db", "__MACOSX/._good.png", ".ipynb_checkpoints/good.png", "_latent_cache/good.png"] {
+        put(hidden, &png);
+    }
+    let before = listing(dir.path());
+    let found = scan(dir.path(), true).unwrap();
+    assert_eq!(found.pictures.iter().map(|p| p.file.as_str()).collect::<Vec<_>>(), ["deep/er/good.png", "good.jpeg", "猫 1.5%#x.PNG.dat"]);
+    for (name, _, reason) in &bad {
+        let rejected = found.rejected.iter().find(|r| r.file == *name).unwrap_or_else(|| panic!("{name} is not listed"));
+        assert!(rejected.reason.contains(reason), "{name}: {}", rejected.reason);
+    }
+    assert_eq!(found.rejected.len(), bad.len());
+    assert_eq!(found.others.values().sum::<usize>(), 2);
+    assert_eq!(scan(dir.path(), false).unwrap().pictures.len(), 2);
+    assert_eq!(listing(dir.path()), before);
+}
+
+fn listing(folder: &Path) -> Vec<(String, u64)> {
+    let entries = walkdir::WalkDir::new(folder).sort_by_file_name().into_iter().map(Result::unwrap);
+    entries.filter(|e| e.file_type().is_file()).map(|e| (e.path().display().to_string(), e.metadata().unwrap().len())).collect()
+}
+
+#[test]
+fn a_repaired_picture_is_used_by_the_next_scan() {
+    let dir = tempfile::tempdir().unwrap();
+    let png = encode(&DynamicImage::ImageRgb8(quarters(32, 32)), ImageFormat::Png);
+    std::fs::write(dir.path().join("a.png"), &png).unwrap();
+    std::fs::write(dir.path().join("b.png"), &png[..60]).unwrap();
+    assert_eq!(scan(dir.path(), true).unwrap().rejected.len(), 1);
+    std::fs::write(dir.path().join("b.png"), &png).unwrap();
+    assert_eq!(scan(dir.path(), true).unwrap().pictures.len(), 2);
+}
+
+#[test]
+fn a_folder_without_pictures_is_an_error_that_says_what_was_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let says = |recursive| format!("{:#}", scan(dir.path(), recursive).unwrap_err());
+    assert!(says(true).contains("there are no files"));
+    std::fs::write(dir.path().join("a.txt"), "x").unwrap();
+    std::fs::write(dir.path().join("b.png"), "").unwrap();
+    let message = says(false);
+    for part in [&dir.path().display().to_string(), "recursive is false", "1 can't be used", "1 txt", "b.png: empty"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(format!("{:#}", scan(&dir.path().join("none"), true).unwrap_err()).contains("none"));
+    assert!(format!("{:#}", scan(&dir.path().join("a.txt"), true).unwrap_err()).contains("is a file"));
+}
+
+#[test]
+#[cfg(unix)]
+fn links_are_followed_without_going_round_in_circles_and_a_folder_that_is_read_only_works() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = tempfile::tempdir().unwrap();
+    let set = dir.path().join("set");
+    std::fs::create_dir_all(set.join("sub")).unwrap();
+    std::fs::create_dir_all(dir.path().join("elsewhere")).unwrap();
+    let png = encode(&DynamicImage::ImageRgb8(quarters(32, 32)), ImageFormat::Png);
+    std::fs::write(dir.path().join("elsewhere/a.png"), &png).unwrap();
+    symlink(dir.path().join("elsewhere"), set.join("linked")).unwrap();
+    symlink(&set, set.join("sub/back")).unwrap();
+    symlink(dir.path().join("gone.png"), set.join("dangling.png")).unwrap();
+    std::fs::set_permissions(&set, std::fs::Permissions::from_mode(0o555)).unwrap();
+    let found = scan(&set, true).unwrap();
+    std::fs::set_permissions(&set, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(found.pictures.iter().map(|p| p.file.as_str()).collect::<Vec<_>>(), ["linked/a.png"]);
+    assert!(found.rejected.iter().any(|r| r.file == "sub/back" && r.reason.contains("back")), "{:?}", found.rejected);
+    assert!(found.rejected.iter().any(|r| r.file.contains("dangling")), "{:?}", found.rejected);
+}
+
+#[test]
+fn huge_metadata_is_skipped_and_animations_give_their_first_frame_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let png = encode(&DynamicImage::ImageRgb8(quarters(32, 32)), ImageFormat::Png);
+    let mut fat = png[..33].to_vec();
+    let text = [b"iTXt".as_slice(), b"workflow\0\0\0\0\0", &vec![b'x'; 4_000_000]].concat();
+    fat.extend((text.len() as u32 - 4).to_be_bytes());
+    fat.extend(&text);
+    fat.extend(crc32(&text).to_be_bytes());
+    fat.extend(&png[33..]);
+    std::fs::write(dir.path().join("fat.png"), fat).unwrap();
+    let mut gif = Vec::new();
+    let mut encoder = GifEncoder::new(&mut gif);
+    let clear = RgbaImage::from_pixel(16, 16, Rgba([0, 0, 0, 0]));
+    let red = RgbaImage::from_pixel(16, 16, Rgba([255, 0, 0, 255]));
+    encoder.encode_frames([clear, red].map(Frame::new)).unwrap();
+    drop(encoder);
+    std::fs::write(dir.path().join("moving.gif"), &gif).unwrap();
+    let found = scan(dir.path(), true).unwrap();
+    assert_eq!(found.pictures.len(), 2, "{:?}", found.rejected);
+    assert!(found.pictures[0].warning.is_none() && found.pictures[1].warning.as_deref().unwrap().contains("first frame"));
+    assert_eq!(at(&decode(&gif).unwrap().rgb, 5, 5), [255; 3]);
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, b| (0..8).fold(crc ^ u32::from(*b), |c, _| if c & 1 == 1 { c >> 1 ^ 0xEDB8_8320 } else { c >> 1 }))
+}
+
+#[test]
+fn a_dataset_is_a_list_of_items_that_can_be_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(dir.path().join(name), bytes).unwrap();
+    put("a.b.png", &encode(&DynamicImage::ImageRgb8(quarters(128, 64)), ImageFormat::Png));
+    put("a.b.txt", "[trigger], a tag\r\n".as_bytes());
+    put("c.png", &encode(&DynamicImage::ImageRgb8(quarters(64, 64)), ImageFormat::Png));
+    put("d.png", b"");
+    put("e.png", &encode(&DynamicImage::ImageRgb8(quarters(64, 64)), ImageFormat::Png));
+    put("e.txt", b"caf\xE9");
+    let mut options = options(dir.path());
+    options.caption.trigger_word = Some("sks".into());
+    options.caption.caption_dropout_rate = 0.1;
+    options.resolutions = vec![64, 32];
+    options.repeats = 3;
+    options.flip = true;
+    let dataset = Dataset::build(&[options.clone(), options.clone()]).unwrap();
+    assert_eq!((dataset.entries.len(), dataset.items.len(), dataset.views().len(), dataset.rejected.len()), (4, 8, 16, 4));
+    assert_eq!(dataset.texts().unwrap(), ["sks", "sks, a tag"]);
+    let rows = serde_json::to_value(dataset.rows()).unwrap();
+    let first = &rows[0];
+    assert_eq!(
+        (&first["file"], &first["used"], &first["bucket"], &first["repeats"]),
+        (&"a.b.png".into(), &true.into(), &[88, 40].as_slice().into(), &3.into())
+    );
+    assert_eq!(first["caption"], "sks, a tag");
+    let unused: Vec<&serde_json::Value> = rows.as_array().unwrap().iter().filter(|r| r["used"] == false).collect();
+    assert!(unused[0]["file"] == "d.png" && unused[0]["reason"].as_str().unwrap().contains("empty"));
+    assert!(unused[1]["file"] == "e.png" && unused[1]["reason"].as_str().unwrap().contains("0xE9"), "{unused:?}");
+    let pixels = dataset.pixels(0, true).unwrap();
+    assert!(near(at(&pixels, 2, 2), [0, 255, 0]));
+    assert_eq!(dataset.tag_frequency(0, 10)[0], ("sks".to_string(), 2));
+    assert!(dataset.summary().iter().any(|l| l.contains("2 missing")));
+    let schedule = velatura_data::Schedule::new(&dataset, 1, 2, 1);
+    assert_eq!(schedule.pictures_per_epoch(), 24);
+
+    std::fs::remove_file(dir.path().join("c.png")).unwrap();
+    assert!(format!("{:#}", dataset.pixels(2, false).unwrap_err()).contains("c.png"));
+    options.on_bad_image = OnBadImage::Stop;
+    let stopped = format!("{:#}", Dataset::build(&[options]).unwrap_err());
+    assert!(stopped.contains("datasets[0]") && stopped.contains("d.png") && stopped.contains("e.png"), "{stopped}");
+}
+
+/// Damaged in any place, a file is an error or a picture, never a panic.
+#[test]
+fn mangled_pictures_are_errors_or_pictures() {
+    let noisy = DynamicImage::ImageRgb8(RgbImage::from_fn(24, 24, |x, y| Px([(x * 37 + y * 91) as u8, (x * y) as u8, 9])));
+    let formats = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::Tiff];
+    let mut rng = base::Rng::new(11, "mangle", &[]);
+    for format in formats {
+        let whole = encode(&noisy, format);
+        for _ in 0..150 {
+            let mut bytes = whole.clone();
+            for _ in 0..=rng.below(4) {
+                let place = rng.below(bytes.len() as u64) as usize;
+                bytes[place] = rng.next_u32() as u8;
+            }
+            bytes.truncate(bytes.len() - rng.below(1 + bytes.len() as u64 / 4) as usize);
+            if let Ok(decoded) = decode(&bytes) {
+                assert_eq!(decoded.rgb.pixels.len(), (decoded.rgb.width * decoded.rgb.height * 3) as usize);
+            }
+        }
+    }
+}
