@@ -78,6 +78,8 @@ impl ClipTokenizer {
         inner.with_truncation(None).map_err(|e| anyhow!("{e}"))?;
         let id = |token: &str| inner.token_to_id(token).with_context(|| format!("lacks the token {token}"));
         let (start, end, pad) = (id(&special.start)?, id(&special.end)?, id(&special.pad)?);
+        // As transformers does: a caption that holds a special token, even the padding "!" of SD 2.x, is cut there.
+        inner.add_special_tokens(&[&special.start, &special.end, &special.pad].map(|token| AddedToken::from(token.as_str(), true)));
         let largest = inner.get_vocab(true).into_values().max().unwrap_or(0) as usize;
         ensure!(largest < config.vocab_size, "has token ids up to {largest}, but the text encoder has only {} tokens", config.vocab_size);
         Ok(ClipTokenizer { inner, start, end, pad, length: config.max_positions })
@@ -189,7 +191,6 @@ fn read_vocab(path: &Path) -> Result<Vocab> {
 /// NFC, white space to one space, lower case; words; bytes; byte pairs with a mark at the end of a word.
 fn clip_pipeline(vocab: Vocab, merges: Vec<(String, String)>) -> Result<Tokenizer> {
     let problem = |e: tokenizers::Error| anyhow!("no byte-pair vocabulary: {e}");
-    let special: Vec<String> = [START, END].into_iter().filter(|t| vocab.contains_key(*t)).map(String::from).collect();
     let model = BPE::builder()
         .vocab_and_merges(vocab, merges)
         .unk_token(END.into())
@@ -203,7 +204,5 @@ fn clip_pipeline(vocab: Vocab, merges: Vec<(String, String)>) -> Result<Tokenize
     tokenizer
         .with_normalizer(Some(Normalizers::new(vec![NFC.into(), spaces.into(), Lowercase.into()])))
         .with_pre_tokenizer(Some(PreTokenizers::new(steps)));
-    let special: Vec<AddedToken> = special.into_iter().map(|t| AddedToken::from(t, true)).collect();
-    tokenizer.add_special_tokens(&special);
     Ok(tokenizer)
 }
