@@ -202,7 +202,7 @@ impl Checkpoint {
         }
         let file = self.files.first()?;
         match file.metadata().get("modelspec.prediction_type").map(String::as_str) {
-            Some("v") => Some("v_prediction"),
+            Some("v" | "v-prediction") => Some("v_prediction"),
             Some(name) => Some(name),
             None if file.info("v_pred").is_some() => Some("v_prediction"),
             None => None,

@@ -11,6 +11,8 @@
 
 pub mod checkpoint;
 pub mod family;
+pub mod hub;
+pub mod inspect;
 pub mod keys;
 pub mod lora;
 pub mod metadata;

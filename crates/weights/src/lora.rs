@@ -13,7 +13,7 @@ mod read;
 mod write;
 
 pub use check::check;
-pub use names::ModuleShape;
+pub use names::{ModuleShape, modules_of};
 pub use read::{Opened, open, read};
 pub use write::{WriteReport, write};
 

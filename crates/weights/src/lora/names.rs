@@ -1,6 +1,8 @@
 //! Which names a LoRA's modules can have, in each layout: a grammar made from the key table, matched whole.
 
+use crate::checkpoint::Checkpoint;
 use crate::keys::{Blocks, Pattern, module_patterns};
+use base::Shape;
 use std::sync::LazyLock;
 
 /// A module of the base model that a LoRA can sit on.
@@ -12,6 +14,27 @@ pub struct ModuleShape {
     pub output: usize,
     /// [kh, kw] of a convolution (1×1 ones too); `None` for a matrix.
     pub kernel: Option<[usize; 2]>,
+}
+
+impl ModuleShape {
+    /// By the shape of the module's weight in files: [O, I] or [O, I, kh, kw].
+    pub fn of_weight(name: &str, weight: &Shape) -> Option<ModuleShape> {
+        let name = name.to_owned();
+        match *weight.dims() {
+            [output, input] => Some(ModuleShape { name, input, output, kernel: None }),
+            [output, input, kh, kw] => Some(ModuleShape { name, input, output, kernel: Some([kh, kw]) }),
+            _ => None,
+        }
+    }
+}
+
+/// Every module of a base model that a LoRA can sit on, sorted by name.
+pub fn modules_of(checkpoint: &Checkpoint) -> Vec<ModuleShape> {
+    let module = |name: &str| {
+        let module = name.strip_suffix(".weight").filter(|module| is_module(module))?;
+        ModuleShape::of_weight(module, &checkpoint.info(name)?.1)
+    };
+    checkpoint.names().filter_map(module).collect()
 }
 
 struct Row {

@@ -291,3 +291,27 @@ fn modules_that_would_not_load_into_the_base_are_listed() {
     assert!(error.starts_with("2 of 8 modules would not load"), "{error}");
     assert!(error.contains("layers.11.self_attn.q_proj is no module") && error.contains("proj_in: down [4×6×1×1]"), "{error}");
 }
+
+#[test]
+fn the_base_model_itself_says_where_a_lora_can_sit() {
+    let model = crate::Checkpoint::open(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../assets/tiny-emoji")).unwrap();
+    let modules = modules_of(&model);
+    let find = |name: &str| modules.iter().find(|module| module.name == name).map(|m| (m.input, m.output, m.kernel));
+    assert_eq!(find("unet.conv_in"), Some((4, 64, Some([3, 3]))));
+    assert_eq!(find("unet.down_blocks.0.attentions.0.proj_in"), Some((64, 64, Some([1, 1]))));
+    assert_eq!(find("unet.down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k"), Some((128, 64, None)));
+    assert_eq!(find("text_encoder.text_model.encoder.layers.3.mlp.fc1"), Some((128, 512, None)));
+    assert_eq!(find("unet.conv_norm_out"), None);
+    assert!(modules.iter().all(|module| !module.name.starts_with("vae.") && !module.name.contains("embeddings")));
+    let lora = |shape: &ModuleShape| {
+        let taps = shape.kernel.map(|[a, b]| a * b).unwrap_or(1);
+        LoraModule::from_memory(shape, 2, 2.0, &vec![0.1; 2 * taps * shape.input], &vec![0.1; 2 * shape.output]).unwrap()
+    };
+    let lora = LoraFile { modules: modules.iter().map(lora).collect(), metadata: BTreeMap::new() };
+    check(&lora, &modules).unwrap();
+    let scratch = Scratch::new();
+    for layout in [Layout::Kohya, Layout::Diffusers] {
+        write(&scratch.path(), &lora, layout, DType::F32).unwrap();
+        assert_eq!(read(&scratch.path()).unwrap(), lora);
+    }
+}
