@@ -30,24 +30,32 @@ fn text_states_equal_those_of_transformers_with_and_without_clip_skip() {
     }
 }
 
+fn check_unet(model: &Model, golden: &Golden, case: usize) {
+    let part = |name: &str| golden.array(&format!("case{case}.{name}"));
+    let (latents, context) = (part("latent"), part("context"));
+    let dims = latents.shape.dims();
+    let (mut b, adapters) = (builder(), Adapters::none());
+    let mut net = Net::new(&mut b, &adapters);
+    let inputs = unet::inputs(&mut net, &model.config.unet, dims[0], [dims[1], dims[2]], context.shape.dims()[1]);
+    let prediction = unet::forward(&mut net, &model.config.unet, inputs);
+    b.output("prediction", prediction);
+    let values = given([("latents", latents.clone()), ("timestep", part("timesteps")), ("context", context)]);
+    let run = model.run(&b.finish(), &values);
+    assert_close(&format!("{} case {case}", model.style), run.output("prediction"), &part("output"), LIMIT);
+}
+
 #[test]
 fn the_unet_predicts_what_diffusers_predicts() {
     for style in STYLES {
         let (model, golden) = (Model::open(style), Golden::open(&format!("{style}/unet.safetensors")));
-        for case in 0..3 {
-            let part = |name: &str| golden.array(&format!("case{case}.{name}"));
-            let (latents, context) = (part("latent"), part("context"));
-            let dims = latents.shape.dims();
-            let (mut b, adapters) = (builder(), Adapters::none());
-            let mut net = Net::new(&mut b, &adapters);
-            let inputs = unet::inputs(&mut net, &model.config.unet, dims[0], [dims[1], dims[2]], context.shape.dims()[1]);
-            let prediction = unet::forward(&mut net, &model.config.unet, inputs);
-            b.output("prediction", prediction);
-            let values = given([("latents", latents.clone()), ("timestep", part("timesteps")), ("context", context)]);
-            let run = model.run(&b.finish(), &values);
-            assert_close(&format!("{style} case {case}"), run.output("prediction"), &part("output"), LIMIT);
-        }
+        (0..3).for_each(|case| check_unet(&model, &golden, case));
     }
+}
+
+#[test]
+fn the_unet_handles_sizes_that_do_not_halve_evenly() {
+    let (model, golden) = (Model::open("sd2"), Golden::beside("unet_odd_sizes.safetensors"));
+    (0..2).for_each(|case| check_unet(&model, &golden, case));
 }
 
 #[test]

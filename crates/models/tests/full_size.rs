@@ -1,10 +1,11 @@
 //! The full-size models: built from the published configs, their weights have exactly the names and shapes of the real checkpoints
 //! (the lists of the weights crate, made by diffusers and transformers), and the shapes alone give the same configs.
 
-use base::Shape;
+use base::{DType, Shape};
+use graph::{Builder, Recompute};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use velatura_models::{ClipConfig, Shapes, StableDiffusion, UnetConfig, VaeConfig};
+use velatura_models::{AdapterSpec, Adapters, ClipConfig, Net, Shapes, StableDiffusion, UnetConfig, VaeConfig, clip, unet};
 use weights::Family;
 
 /// Canonical name → shape, from a list of original and canonical names.
@@ -85,9 +86,40 @@ fn modules_have_the_weights_of_real_checkpoints_and_the_usual_number_gets_a_lora
             assert_eq!(module.weight_file_shape(), tensors[&format!("{}.weight", module.name)], "{}", module.name);
         }
         // sd-scripts: "create LoRA for U-Net: 192 modules", and 6 for each of the text encoder's layers.
-        let spec = velatura_models::AdapterSpec { text_encoder: true, ..Default::default() };
-        let adapters = velatura_models::Adapters::resolve(&spec, &model.modules(1).unwrap()).unwrap();
+        let spec = AdapterSpec { text_encoder: true, ..Default::default() };
+        let adapters = Adapters::resolve(&spec, &model.modules(1).unwrap()).unwrap();
         assert_eq!(adapters.of_component("unet").len(), 192);
         assert_eq!(adapters.of_component("text_encoder").len(), 6 * model.text_encoder.layers);
+    }
+}
+
+/// Text encoder and UNet in one training graph, in bf16 with f16 weights, dropout and adapters on everything.
+#[test]
+fn a_training_graph_of_full_size_is_sound_with_any_segments_recomputed() {
+    for family in [Family::Sd1, Family::Sd2] {
+        let model = model(family);
+        let spec = AdapterSpec { conv_rank: Some(4), dropout: 0.1, text_encoder: true, ..Default::default() };
+        let adapters = Adapters::resolve(&spec, &model.modules(2).unwrap()).unwrap();
+        let mut b = Builder::new(DType::BF16, Box::new(|_| DType::F16));
+        let mut net = Net::new(&mut b, &adapters);
+        let ids = clip::ids_input(&mut net, 2, 77);
+        let mut inputs = unet::inputs(&mut net, &model.unet, 2, [64, 48], 77);
+        inputs.context = clip::forward(&mut net, &model.text_encoder, ids, 2);
+        let prediction = unet::forward(&mut net, &model.unet, inputs);
+        let target = b.input("target", [2, 64, 48, 4], DType::F32);
+        let weight = b.input("weight", [2], DType::F32);
+        let [loss, _] = b.mse(prediction, target, weight);
+        b.output("loss", loss);
+        let forward = b.finish();
+        assert!(forward.inputs().any(|(name, _)| name == velatura_models::layers::DROPOUT_SEED));
+        let segments: Vec<&str> = forward.segments.iter().map(|s| s.name.as_str()).collect();
+        // 22 resnets and 16 transformers of the UNet, and every layer of the text encoder but the last.
+        assert_eq!(segments.len(), 22 + 16 + model.text_encoder.layers - 1);
+        assert!(segments.contains(&"unet.up_blocks.1.attentions.2.transformer_blocks.0"));
+        for recompute in [Recompute::none(), Recompute::all(&forward), Recompute::matching(&forward, &["resnets".into()])] {
+            let graph = graph::differentiate(forward.clone(), loss, &recompute);
+            graph::verify::verify(&graph).unwrap();
+            assert_eq!(graph.gradients.len(), 2 * adapters.len());
+        }
     }
 }

@@ -17,6 +17,7 @@ pub fn golden(path: &str) -> PathBuf {
 
 /// A tiny model of the golden files.
 pub struct Model {
+    pub style: String,
     pub checkpoint: Checkpoint,
     pub config: StableDiffusion,
 }
@@ -25,7 +26,7 @@ impl Model {
     pub fn open(style: &str) -> Model {
         let checkpoint = Checkpoint::open(&golden(style).join("model")).unwrap();
         let config = StableDiffusion::of_checkpoint(&checkpoint).unwrap();
-        Model { checkpoint, config }
+        Model { style: style.to_owned(), checkpoint, config }
     }
 
     /// A frozen tensor in memory order, in the shape that the graph asks for.
@@ -56,6 +57,11 @@ pub struct Golden(File);
 impl Golden {
     pub fn open(path: &str) -> Golden {
         Golden(File::open(&golden(path)).unwrap())
+    }
+
+    /// A file of this crate's own tests.
+    pub fn beside(name: &str) -> Golden {
+        Golden(File::open(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)).unwrap())
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
