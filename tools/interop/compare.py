@@ -79,16 +79,20 @@ def pipeline(model):
 def changes_in_file(path):
     """Module name without dots and prefixes → its weight change, from a kohya or a diffusers file."""
     tensors = safetensors.torch.load_file(path)
-    changes = {}
+    changes, used = {}, set()
     for key, down in tensors.items():
         for mark, other in ((".lora_down.weight", ".lora_up.weight"), (".lora_A.weight", ".lora_B.weight")):
             if key.endswith(mark):
                 stem = key.removesuffix(mark)
                 rank = down.shape[0]
                 alpha = tensors.get(f"{stem}.alpha", torch.tensor(float(rank))).item()
+                used |= {key, stem + other, f"{stem}.alpha"}
                 change = alpha / rank * tensors[stem + other].float().flatten(1) @ down.float().flatten(1)
                 name = stem.replace("lora_unet_", "unet_").replace("lora_te_", "text_encoder_").replace(".", "_")
                 changes[name.replace("text_encoder_text_model_", "text_encoder_")] = change
+    strange = sorted(set(tensors) - used)
+    if strange:
+        sys.exit(f"interop: {path} holds tensors in neither layout, the first is {strange[0]}")
     return changes
 
 
@@ -166,11 +170,13 @@ def main():
     parser.add_argument("--lora", action="append", metavar="LABEL=FILE", required=True)
     arguments = parser.parse_args()
 
+    files = [item.partition("=")[::2] for item in arguments.lora]
     failures = Failures()
+    counts = {label: len(changes_in_file(path)) for label, path in files}
+    failures.check(len(set(counts.values())) == 1, f"all files hold the same number of modules {counts}")
     bare = pipeline(arguments.model)
     plain = {name: compare(failures, arguments, "plain", None, bare, name, None) for name in SAMPLERS}
-    for item in arguments.lora:
-        label, _, path = item.partition("=")
+    for label, path in files:
         with safetensors.safe_open(path, "pt") as file:
             print(f"     {label}: metadata {json.dumps(file.metadata() or {}, ensure_ascii=False)[:200]}…")
         pipe = load(failures, label, arguments.model, pathlib.Path(path))
