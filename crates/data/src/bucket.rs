@@ -42,8 +42,9 @@ impl Bucket {
 pub enum Scheme {
     /// ai-toolkit's: nearly every aspect ratio has its own size; a small picture stays small.
     Ratio,
-    /// sd-scripts': a fixed list of sizes between `min` and `max`; a picture gets the one of nearest aspect ratio.
-    List { min: u32, max: u32 },
+    /// sd-scripts': a fixed list of sizes; a picture gets the one of nearest aspect ratio. Shortest and longest side by default:
+    /// 256 (half the resolution if that is less) and 1024 (twice the resolution if that is more).
+    List { min: Option<u32>, max: Option<u32> },
     /// One square for all.
     Square,
 }
@@ -53,7 +54,11 @@ pub fn bucket(scheme: Scheme, size: (u32, u32), resolution: u32, step: u32) -> B
     let step = step.max(1);
     match scheme {
         Scheme::Ratio => by_ratio(size, resolution, step),
-        Scheme::List { min, max } => nearest_ratio(size, &list(resolution, min, max, step)),
+        Scheme::List { min, max } => {
+            let min = min.unwrap_or(256.min(resolution / 2));
+            let max = max.unwrap_or(1024.max(resolution.saturating_mul(2)));
+            nearest_ratio(size, &list(resolution, min, max, step))
+        }
         Scheme::Square => {
             let side = floor_to(f64::from(resolution), step);
             Bucket::new(side, side)
@@ -178,7 +183,7 @@ mod tests {
             let size = (exponent(&mut rng).max(1), exponent(&mut rng).max(1));
             let step = [4, 8, 16, 32, 64][rng.below(5) as usize];
             let resolution = 8 + rng.below(2000) as u32;
-            let scheme = [Scheme::Ratio, Scheme::List { min: 256, max: 1024 }, Scheme::Square][rng.below(3) as usize];
+            let scheme = [Scheme::Ratio, Scheme::List { min: None, max: None }, Scheme::Square][rng.below(3) as usize];
             let chosen = bucket(scheme, size, resolution, step);
             assert!(chosen.width >= step && chosen.width.is_multiple_of(step), "{size:?} {resolution} {step} {chosen}");
             assert!(chosen.height >= step && chosen.height.is_multiple_of(step), "{size:?} {resolution} {step} {chosen}");
@@ -203,9 +208,9 @@ mod tests {
         for (w, h) in [(512, 512), (768, 320), (320, 768), (640, 384), (448, 576), (1024, 256), (256, 1024), (832, 256)] {
             assert!(list.contains(&Bucket::new(w, h)), "{w}×{h} is not in {list:?}");
         }
-        assert_eq!(nearest_ratio((1920, 1080), &list), Bucket::new(704, 320).min(nearest_ratio((1920, 1080), &list)));
-        assert_eq!(bucket(Scheme::List { min: 256, max: 1024 }, (300, 300), 512, 64), Bucket::new(512, 512));
-        assert_eq!(bucket(Scheme::List { min: 256, max: 1024 }, (1920, 1200), 768, 64).height % 64, 0);
+        assert_eq!(nearest_ratio((1920, 1080), &list), Bucket::new(640, 384));
+        assert_eq!(bucket(Scheme::List { min: None, max: None }, (300, 300), 512, 64), Bucket::new(512, 512));
+        assert_eq!(bucket(Scheme::List { min: None, max: None }, (1920, 1200), 768, 64).height % 64, 0);
     }
 
     #[test]
