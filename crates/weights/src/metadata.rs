@@ -133,11 +133,14 @@ fn dataset_record(facts: &Facts, out: &mut BTreeMap<String, String>) {
     let [width, height] = facts.resolution;
     put(out, "ss_resolution", format!("({width}, {height})"));
     put(out, "ss_num_train_images", facts.num_train_images);
-    let dirs: serde_json::Map<String, serde_json::Value> = facts
-        .dataset_dirs
-        .iter()
-        .map(|(dir, repeats, images)| (base_name(dir).to_owned(), json!({ "n_repeats": repeats, "img_count": images })))
-        .collect();
+    let mut dirs = serde_json::Map::new();
+    for (dir, repeats, images) in &facts.dataset_dirs {
+        let name = base_name(dir);
+        // two folders can have the same last part
+        let twin = (2..).map(|n| format!("{name} ({n})")).find(|twin| !dirs.contains_key(twin));
+        let key = if dirs.contains_key(name) { twin } else { None };
+        dirs.insert(key.unwrap_or_else(|| name.to_owned()), json!({ "n_repeats": repeats, "img_count": images }));
+    }
     if !dirs.is_empty() {
         put(out, "ss_dataset_dirs", json!(dirs));
     }
@@ -243,7 +246,7 @@ mod tests {
             network_alpha: 8.0,
             learning_rate: 1e-4,
             resolution: [512, 768],
-            dataset_dirs: vec![("C:\\private\\set\\".to_owned(), 2, 28)],
+            dataset_dirs: vec![("C:\\private\\set\\".to_owned(), 2, 28), ("/home/someone/set".to_owned(), 1, 3)],
             finished_at: 1_796_040_000.0,
             ..Facts::default()
         }
@@ -278,6 +281,7 @@ mod tests {
         let out = build(&Facts { tag_frequency: tags, ..facts() });
         assert_eq!(out["ss_tag_frequency"], r#"{"faces":{"cat":3}}"#);
         assert_eq!(out["ss_sd_model_name"], "sd15.safetensors");
+        assert_eq!(out["ss_dataset_dirs"], r#"{"set":{"n_repeats":2,"img_count":28},"set (2)":{"n_repeats":1,"img_count":3}}"#);
         for (key, value) in out {
             assert!(!value.contains("private") && !value.contains("someone"), "{key}: {value}");
         }

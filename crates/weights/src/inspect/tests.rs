@@ -76,3 +76,47 @@ fn base_models_and_strangers_are_described() {
     let inner = inspect(&assets.join("tiny-emoji")).unwrap().to_string();
     assert!(inner.contains("diffusers folder"), "{inner}");
 }
+
+/// Damages sound LoRA and base-model files in many ways: each is described or refused, none panics.
+#[test]
+fn damaged_files_are_described_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, base) = (dir.path().join("a.safetensors"), dir.path().join("b.safetensors"));
+    lora::write(&path, &lora(), Layout::Kohya, DType::F16).unwrap();
+    let tensor = |name: &str, shape: &[usize]| crate::safetensors::Entry {
+        name: name.to_owned(),
+        dtype: DType::F16,
+        shape: Shape::new(shape),
+        bytes: vec![0; 2 * shape.iter().product::<usize>()].into(),
+    };
+    let layer = "cond_stage_model.model.transformer.resblocks";
+    let entries = [
+        tensor(&format!("{layer}.0.attn.in_proj_weight"), &[6, 2]),
+        tensor(&format!("{layer}.1.attn.in_proj_bias"), &[6]),
+        tensor("model.diffusion_model.input_blocks.3.0.op.weight", &[2, 2, 3, 3]),
+        tensor("model.diffusion_model.output_blocks.5.2.conv.weight", &[2, 2, 3, 3]),
+        tensor("first_stage_model.decoder.up.1.block.0.conv1.weight", &[2, 2, 3, 3]),
+    ];
+    crate::safetensors::write(&base, &entries, &BTreeMap::new()).unwrap();
+    let seed = 7;
+    let mut rng = base::Rng::new(seed, "damage", &[]);
+    for file in [path, base] {
+        let sound = std::fs::read(&file).unwrap();
+        let header = 8 + u64::from_le_bytes(sound[..8].try_into().unwrap());
+        let mut described = 0;
+        for _ in 0..400 {
+            let mut bytes = sound.clone();
+            let at = (8 + rng.below(header - 8)) as usize;
+            bytes[at] = b"0123456789.\"_xA[,"[rng.below(17) as usize];
+            std::fs::write(&file, &bytes).unwrap();
+            if let Ok(summary) = inspect(&file) {
+                assert!(!summary.to_string().is_empty());
+                described += 1;
+            }
+            if let Ok(model) = Checkpoint::open(&file) {
+                model.names().for_each(|name| drop(model.tensor(name)));
+            }
+        }
+        assert!(described > 0, "seed {seed}: some damage only renames a key");
+    }
+}
