@@ -1,1 +1,28 @@
-fn main() {}
+//! The command line. Each command has a file under `commands/`; this one parses, calls, and turns the result into an exit status.
+
+mod commands;
+mod sheet;
+mod signals;
+mod terminal;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Trains LoRA adapters for diffusion models: plans memory first, loses nothing, needs no Python.
+#[derive(Parser)]
+#[command(name = "velatura", version, propagate_version = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(signals::exit_status(&error))
+        }
+    }
+}

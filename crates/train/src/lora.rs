@@ -1,0 +1,105 @@
+//! Between the trainer's flat parameters and LoRA files.
+
+use anyhow::{Result, bail, ensure};
+use engine::session::ParamPlace;
+use models::adapters::{Adapters, Factor, Kind, Module};
+use std::collections::BTreeMap;
+use weights::lora::{LoraFile, LoraModule, ModuleShape};
+
+fn module_shape(module: &Module) -> ModuleShape {
+    let kernel = match module.kind {
+        Kind::Linear => None,
+        Kind::Conv { kernel, .. } => Some(kernel),
+    };
+    ModuleShape { name: module.name.clone(), input: module.inputs, output: module.outputs, kernel }
+}
+
+/// The forms that a file's modules are checked against.
+pub fn module_shapes(modules: &[Module]) -> Vec<ModuleShape> {
+    modules.iter().map(module_shape).collect()
+}
+
+/// The adapters' factors out of the flat slice, in file order.
+pub fn to_file(adapters: &Adapters, places: &[ParamPlace], params: &[f32], metadata: BTreeMap<String, String>) -> Result<LoraFile> {
+    let by_name: BTreeMap<&str, &ParamPlace> = places.iter().map(|p| (p.name.as_str(), p)).collect();
+    let factor = |name: &str| match by_name.get(name) {
+        Some(place) => Ok(&params[place.range.clone()]),
+        None => bail!("the adapter factor {name} has no place among the parameters"),
+    };
+    let modules = adapters.iter().map(|adapter| {
+        let [(down, _), (up, _)] = adapter.params();
+        LoraModule::from_memory(&module_shape(&adapter.module), adapter.rank, adapter.alpha, factor(&down)?, factor(&up)?)
+    });
+    Ok(LoraFile { modules: modules.collect::<Result<_>>()?, metadata })
+}
+
+/// The factors of a LoRA file in memory order, sorted by name, for adapters that were resolved from that file.
+pub fn factors(file: &LoraFile, adapters: &Adapters) -> Result<Vec<Factor>> {
+    let mut factors = Vec::new();
+    for module in &file.modules {
+        let Some(adapter) = adapters.get(&module.module) else { bail!("the LoRA's part {} has no adapter in this run", module.module) };
+        let [(down, down_shape), (up, up_shape)] = adapter.params();
+        for (name, shape, data) in [(down, down_shape, module.down_in_memory()), (up, up_shape, module.up.clone())] {
+            ensure!(shape.elements() == data.len(), "{name} has {} values in the LoRA where {shape} are needed", data.len());
+            factors.push(Factor { name, shape, data });
+        }
+    }
+    factors.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(factors)
+}
+
+/// (module, rank, alpha) of every part of a file.
+pub fn parts(file: &LoraFile) -> Vec<(String, usize, f32)> {
+    file.modules.iter().map(|m| (m.module.clone(), m.rank(), m.alpha)).collect()
+}
+
+/// Starts `factors` (fresh ones, sorted by name) from an existing LoRA. Ranks must agree; another alpha is folded into the up factor, so
+/// that the LoRA does the same as before. Returns notices.
+pub fn start_from(file: &LoraFile, adapters: &Adapters, factors: &mut [Factor]) -> Result<Vec<String>> {
+    let mut notices = Vec::new();
+    check_ranks(file, adapters)?;
+    let mut folded = 0;
+    for module in &file.modules {
+        let Some(adapter) = adapters.get(&module.module) else {
+            bail!(
+                "the LoRA to start from has a part for {}, which this run does not train; widen network (conv, only_if_contains, …) or \
+                 train.train_text_encoder, or start from another file",
+                module.module
+            );
+        };
+        let rescale = module.scale() / (adapter.alpha / adapter.rank as f32);
+        folded += usize::from(rescale != 1.0);
+        let [(down, _), (up, _)] = adapter.params();
+        set(factors, &down, module.down_in_memory())?;
+        set(factors, &up, module.up.iter().map(|v| v * rescale).collect())?;
+    }
+    if folded > 0 {
+        notices.push(format!("{folded} parts of the LoRA to start from have another alpha: the difference is folded into their up factors"));
+    }
+    let fresh = adapters.len() - file.modules.len();
+    if fresh > 0 {
+        notices.push(format!("{fresh} of {} modules are not in the LoRA to start from and begin fresh", adapters.len()));
+    }
+    Ok(notices)
+}
+
+fn check_ranks(file: &LoraFile, adapters: &Adapters) -> Result<()> {
+    let other = file.modules.iter().find_map(|m| adapters.get(&m.module).filter(|a| a.rank != m.rank()).map(|a| (m, a)));
+    let Some((module, adapter)) = other else { return Ok(()) };
+    let key = if adapter.module.is_matrix() { "network.linear" } else { "network.conv" };
+    bail!(
+        "the LoRA to start from has rank {} (at {}), but this run trains rank {}: set {key} to {} to use the file's rank",
+        module.rank(),
+        module.module,
+        adapter.rank,
+        module.rank()
+    )
+}
+
+fn set(factors: &mut [Factor], name: &str, data: Vec<f32>) -> Result<()> {
+    let index = factors.binary_search_by(|f| f.name.as_str().cmp(name));
+    let Ok(index) = index else { bail!("the factor {name} is none of this run's") };
+    ensure!(factors[index].data.len() == data.len(), "{name} has {} values in the LoRA, not {}", data.len(), factors[index].data.len());
+    factors[index].data = data;
+    Ok(())
+}

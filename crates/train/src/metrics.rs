@@ -1,0 +1,121 @@
+//! `metrics.jsonl`: one row for each optimizer step. Rows beyond the step that a run resumes from are cut off first.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Wall time of a step by what it went into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seconds {
+    /// Drawing noise, captions and timesteps, and fetching latents and embeddings.
+    pub data: f64,
+    /// Forward and backward.
+    pub compute: f64,
+    /// Reading gradients, clipping, the optimizer, writing parameters.
+    pub optimizer: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Steps done after this one: the first row has 1.
+    pub step: u64,
+    /// Passes over the data, at the end of the step.
+    pub epoch: f64,
+    /// Mean over the step's items; null if it is not a finite number.
+    pub loss: Option<f64>,
+    /// The rate of this step's update (before the groups' own factors).
+    pub lr: f64,
+    /// Norm of the gradient before clipping; null if it is not a finite number.
+    pub grad_norm: Option<f64>,
+    /// The pictures of this step, relative to their dataset's folder.
+    pub files: Vec<String>,
+    /// 1 if the loss or a gradient was not finite, so that the update was not applied.
+    pub skipped: u64,
+    pub seconds: Seconds,
+    /// Peak resident memory of the process so far, in bytes.
+    pub peak_bytes: u64,
+}
+
+/// A number, or nothing for NaN and infinities, which JSON can't say.
+pub fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+pub struct Metrics {
+    path: PathBuf,
+    file: File,
+}
+
+impl Metrics {
+    /// Opens the file of a run that has done `step` steps: later rows, and a last row that was cut by a crash, are removed.
+    pub fn open(path: &Path, step: u64) -> Result<Metrics> {
+        if path.exists() {
+            let rows: Vec<String> = read(path)?.into_iter().filter(|row| row.step <= step).map(|row| to_line(&row)).collect::<Result<_>>()?;
+            base::fs::write_atomic(path, rows.concat().as_bytes())?;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("can't open {}", path.display()))?;
+        Ok(Metrics { path: path.into(), file })
+    }
+
+    pub fn append(&mut self, row: &Row) -> Result<()> {
+        self.file.write_all(to_line(row)?.as_bytes()).with_context(|| format!("can't write {}", self.path.display()))
+    }
+}
+
+fn to_line(row: &Row) -> Result<String> {
+    Ok(serde_json::to_string(row)? + "\n")
+}
+
+/// All whole rows of a metrics file.
+pub fn read(path: &Path) -> Result<Vec<Row>> {
+    let text = base::fs::read_text(path)?;
+    let mut rows = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(row) => rows.push(row),
+            // Only the last line can be half a row: the process died while writing it.
+            Err(_) if number + 1 == text.lines().count() => {}
+            Err(error) => return Err(error).with_context(|| format!("{} line {} is no metrics row", path.display(), number + 1)),
+        }
+    }
+    Ok(rows)
+}
+
+/// Peak resident memory of this process (VmHWM), or 0 where the system does not say.
+pub fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(step: u64) -> Row {
+        Row { step, epoch: 0.5, loss: Some(0.1), lr: 1e-4, grad_norm: None, files: vec!["a b.png".into()], skipped: 0, seconds: Seconds::default(), peak_bytes: 7 }
+    }
+
+    #[test]
+    fn reopening_cuts_rows_after_the_resumed_step_and_a_torn_last_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let mut metrics = Metrics::open(&path, 0).unwrap();
+        (1..=4).for_each(|step| metrics.append(&row(step)).unwrap());
+        let torn = std::fs::read_to_string(&path).unwrap() + "{\"step\": 5, \"ep";
+        std::fs::write(&path, torn).unwrap();
+        let mut metrics = Metrics::open(&path, 2).unwrap();
+        metrics.append(&row(3)).unwrap();
+        assert_eq!(read(&path).unwrap(), [row(1), row(2), row(3)]);
+    }
+
+    #[test]
+    fn a_bad_row_in_the_middle_is_an_error_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        std::fs::write(&path, "{}\n{}\n").unwrap();
+        assert!(format!("{:#}", read(&path).unwrap_err()).contains("line 1"));
+    }
+}

@@ -1,0 +1,90 @@
+//! `velatura plan`: everything that a run would do, as one value: for people and, as JSON, for programs.
+
+use crate::memory::MemoryPlan;
+use crate::prepare::Prepared;
+use crate::text::TextReport;
+use anyhow::Result;
+use data::{Bucket, ImageRow};
+use engine::Backend;
+use serde::Serialize;
+use std::fmt;
+
+/// One bucket of the run.
+#[derive(Clone, Debug, Serialize)]
+pub struct BucketRow {
+    pub bucket: Bucket,
+    /// Pictures in an epoch, repeats included.
+    pub pictures: u64,
+    /// Sizes of its batches.
+    pub batches: Vec<usize>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    pub images: Vec<ImageRow>,
+    pub buckets: Vec<BucketRow>,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Passes over the data; the last may be cut short by `train.steps`.
+    pub epochs: f64,
+    pub steps_per_epoch: u64,
+    pub mean_batch_size: f64,
+    pub texts: TextReport,
+    pub adapted_modules: usize,
+    pub trained_parameters: usize,
+    pub family: String,
+    pub output: String,
+    pub notices: Vec<String>,
+    pub memory: MemoryPlan,
+    pub config: serde_json::Value,
+    #[serde(skip)]
+    summary: Vec<String>,
+}
+
+impl Plan {
+    pub fn new(run: &Prepared, backend: &dyn Backend) -> Result<Plan> {
+        let counts = run.dataset.bucket_counts();
+        let buckets = run.batches.shapes().into_iter().map(|(bucket, batches)| BucketRow {
+            bucket,
+            pictures: counts.get(&bucket).copied().unwrap_or(0),
+            batches,
+        });
+        let steps_per_epoch = run.batches.steps_per_epoch();
+        Ok(Plan {
+            images: run.dataset.rows(),
+            buckets: buckets.collect(),
+            steps: run.steps,
+            epochs: run.steps as f64 / steps_per_epoch as f64,
+            steps_per_epoch,
+            mean_batch_size: run.batches.mean_batch_size(),
+            texts: run.texts.clone(),
+            adapted_modules: run.adapters.len(),
+            trained_parameters: run.adapters.iter().flat_map(|a| a.params()).map(|(_, shape)| shape.elements()).sum(),
+            family: run.model.parts.family.describe().to_string(),
+            output: std::path::absolute(run.folder()).unwrap_or_else(|_| run.folder()).display().to_string(),
+            notices: run.notices.clone(),
+            memory: MemoryPlan::new(run, backend)?,
+            config: run.config.to_json()?,
+            summary: run.dataset.summary(),
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.notices.iter().try_for_each(|line| writeln!(f, "note: {line}"))?;
+        writeln!(f, "base model: {}", self.family)?;
+        self.summary.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        for image in self.images.iter().filter(|image| !image.used) {
+            writeln!(f, "  not used: {} ({})", image.file, image.reason.as_deref().unwrap_or("no reason given"))?;
+        }
+        for row in &self.buckets {
+            let sizes: Vec<String> = row.batches.iter().map(usize::to_string).collect();
+            writeln!(f, "  bucket {}: {} pictures an epoch, batches of {}", row.bucket, row.pictures, sizes.join(" and "))?;
+        }
+        writeln!(f, "adapters: {} modules, {} trained numbers", self.adapted_modules, self.trained_parameters)?;
+        writeln!(f, "{} steps, {} an epoch, {:.2} epochs", self.steps, self.steps_per_epoch, self.epochs)?;
+        write!(f, "memory\n{}", self.memory)?;
+        writeln!(f, "output: {}", self.output)
+    }
+}

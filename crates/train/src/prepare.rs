@@ -1,0 +1,268 @@
+//! Everything up to the first step, without loading weights: what `plan` prints and `train` starts from.
+
+use crate::event::{Event, Reporter};
+use crate::latents;
+use crate::model::Model;
+use crate::programs::{self, TextSide};
+use crate::sample;
+use crate::step::Form;
+use crate::text::{self, Chunking, TextReport};
+use anyhow::{Context, Result, ensure};
+use base::DType;
+use config::{BadImages, BucketScheme, DatasetConfig, RunConfig};
+use data::{CaptionOptions, Dataset, DatasetOptions, OnBadImage, Scheme};
+use engine::{Backend, Program};
+use models::{AdapterSpec, Adapters, Module};
+use serde_json::{Map, Value};
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+/// A run that could start.
+pub struct Prepared {
+    pub config: RunConfig,
+    pub notices: Vec<String>,
+    pub model: Model,
+    pub dataset: Dataset,
+    /// The batches of every step.
+    pub batches: data::Schedule,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Every module of the base model: what LoRA files are checked against.
+    pub modules: Vec<Module>,
+    pub adapters: Adapters,
+    pub text: TextSide,
+    pub texts: TextReport,
+    pub samples: Vec<sample::Request>,
+    pub lr: optim::Schedule,
+}
+
+impl Prepared {
+    /// `model_path` and `vae_path` are the config's, resolved to local files.
+    pub fn new(loaded: config::Loaded, model_path: &Path, vae_path: Option<&Path>, reporter: &mut dyn Reporter) -> Result<Prepared> {
+        let config::Loaded { config, mut notices } = loaded;
+        // The model first: its headers are read in no time, and a wrong file is the commonest mistake.
+        let model = Model::open(model_path, vae_path, &config.model)?;
+        notices.extend(model.warnings.iter().cloned());
+        check_buckets(&config, &model)?;
+        reporter.report(Event::Begin { what: "scanning pictures", total: config.datasets.len() as u64 });
+        let options: Vec<DatasetOptions> = config.datasets.iter().map(|d| dataset_options(d, &model)).collect();
+        let dataset = Dataset::build(&options)?;
+        reporter.report(Event::End);
+        let batches = data::Schedule::new(&dataset, config.seed, config.train.batch_size, config.train.gradient_accumulation);
+        let steps = if config.train.steps > 0 { config.train.steps } else { config.train.epochs * batches.steps_per_epoch() };
+        ensure!(steps > 0, "nothing to train: train.steps and train.epochs come to 0 steps");
+        let modules = model.parts.modules(model.clip_skip)?;
+        let adapters = Adapters::resolve(&adapter_spec(&config), &modules).context("in the section network")?;
+        let (text, texts) = text_side(&config, &model, &dataset)?;
+        let samples = config.sample.samples.iter().map(|prompt| sample::Request::new(prompt.clone(), &model)).collect::<Result<_>>()?;
+        let lr = lr_schedule(&config, steps)?;
+        notices.extend(lr.warning());
+        let mut prepared = Prepared { config, notices, model, dataset, batches, steps, modules, adapters, text, texts, samples, lr };
+        prepared.notices.extend(prepared.observations());
+        Ok(prepared)
+    }
+
+    /// What a user should know of the data and settings before the run starts.
+    fn observations(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let (mean, asked) = (self.batches.mean_batch_size(), self.config.train.batch_size);
+        if mean < asked as f64 / 2.0 {
+            lines.push(format!(
+                "batches hold {mean:.1} pictures on average where train.batch_size asks for {asked}: the pictures have too many shapes; \
+                 fewer or coarser buckets (datasets[].bucket_scheme: list, a larger bucket_step) fill them up"
+            ));
+        }
+        if self.texts.truncated > 0 {
+            let ends: Vec<String> = self.texts.dropped_ends.iter().map(|end| format!("\"{end}\"")).collect();
+            lines.push(format!("{} captions are longer than their limit and are cut; dropped: {}", self.texts.truncated, ends.join(", ")));
+        }
+        lines
+    }
+
+    /// Path of the run's folder.
+    pub fn folder(&self) -> std::path::PathBuf {
+        self.config.run_folder()
+    }
+
+    pub fn activations(&self) -> DType {
+        self.config.train.dtype
+    }
+
+    /// Adapters as samples use them.
+    pub fn sampling_adapters(&self) -> Adapters {
+        self.adapters.for_sampling(1.0)
+    }
+
+    /// Whether samples are made at all.
+    pub fn samples_on(&self) -> bool {
+        !self.samples.is_empty() && !self.config.train.disable_sampling
+    }
+
+    /// Every shape of micro-batch that the run meets.
+    pub fn forms(&self) -> Vec<Form> {
+        let forms: BTreeSet<Form> = self
+            .batches
+            .shapes()
+            .into_iter()
+            .flat_map(|(bucket, sizes)| sizes.into_iter().map(move |batch| (bucket, batch)))
+            .map(|(bucket, batch)| Form { batch, size: latents::latent_size(&self.model, bucket) })
+            .collect();
+        forms.into_iter().collect()
+    }
+
+    /// The programs of the training session, and which one trains which form.
+    pub fn session_programs(&self, backend: &dyn Backend) -> Result<(Vec<Program>, HashMap<Form, usize>)> {
+        let mut all = Vec::new();
+        let mut index = HashMap::new();
+        let train = &self.config.train;
+        for form in self.forms() {
+            let graph = programs::training(&self.model, &self.adapters, form, self.text, train.dtype, &train.gradient_checkpointing);
+            index.insert(form, all.len());
+            all.push(Program::new(train_name(form), graph, backend));
+        }
+        if self.samples_on() {
+            all.extend(sample::plan(&self.model, &self.sampling_adapters(), &self.samples, train.dtype, backend)?);
+            if self.text_encoder_trains() {
+                let graph = programs::text(&self.model, &self.sampling_adapters(), 1, train.dtype, self.model.stored);
+                all.push(Program::new(TEXT_PROGRAM, graph, backend));
+            }
+        }
+        Ok((all, index))
+    }
+
+    /// The programs of the session that fills the caches: the VAE's encoder for every tile, and the text encoder.
+    pub fn encode_programs(&self, backend: &dyn Backend) -> Result<Vec<Program>> {
+        let mut tiles = BTreeSet::new();
+        for item in &self.dataset.items {
+            tiles.insert(latents::tile_size(&self.model, item.bucket)?);
+        }
+        let encoder = |tile: [usize; 2]| Program::new(latents::program_name(tile), programs::encoder(&self.model, tile), backend);
+        let mut all: Vec<Program> = tiles.into_iter().map(encoder).collect();
+        if self.cached_texts().is_some() || self.samples_on() {
+            let graph = programs::text(&self.model, &Adapters::none(), 1, DType::F32, None);
+            all.push(Program::new(TEXT_PROGRAM, graph, backend));
+        }
+        Ok(all)
+    }
+
+    pub fn text_encoder_trains(&self) -> bool {
+        self.config.train.train_text_encoder
+    }
+
+    /// The training texts whose embeddings are cached; none if they go through the text encoder in every step.
+    pub fn cached_texts(&self) -> Option<Vec<String>> {
+        matches!(self.text, TextSide::Cached { .. }).then(|| {
+            let mut texts = self.dataset.texts().unwrap_or_default();
+            texts.push(String::new());
+            texts
+        })
+    }
+
+    /// The optimizer for parameters that lie as in `layout`.
+    pub fn optimizer(&self, layout: optim::Layout) -> Result<Box<dyn optim::Optimizer>> {
+        let train = &self.config.train;
+        let params = serde_json::to_value(&train.optimizer_params).context("optimizer parameters are plain numbers")?;
+        let Value::Object(params) = params else { anyhow::bail!("train.optimizer_params is no table") };
+        (self.optimizer_entry()?.build)(&params, layout).context("in train.optimizer_params")
+    }
+
+    pub fn optimizer_entry(&self) -> Result<&'static optim::optimizers::Entry> {
+        let name = serde_json::to_value(self.config.train.optimizer).context("optimizer names are texts")?;
+        optim::find(name.as_str().unwrap_or_default())
+    }
+}
+
+/// Name of the program that encodes one chunk of text.
+pub const TEXT_PROGRAM: &str = "text";
+
+pub fn train_name(form: Form) -> String {
+    format!("train {}x{} batch {}", form.size[1], form.size[0], form.batch)
+}
+
+fn check_buckets(config: &RunConfig, model: &Model) -> Result<()> {
+    let step = model.factor() as u32;
+    for (i, dataset) in config.datasets.iter().enumerate() {
+        if let Some(wanted) = dataset.bucket_step {
+            ensure!(wanted % step == 0, "datasets[{i}].bucket_step: {wanted} is no multiple of the VAE's {step} pixels");
+        }
+    }
+    Ok(())
+}
+
+fn dataset_options(dataset: &DatasetConfig, model: &Model) -> DatasetOptions {
+    let step = dataset.bucket_step.unwrap_or(model.bucket_step() as u32);
+    DatasetOptions {
+        folder: dataset.folder_path.clone(),
+        recursive: dataset.recursive,
+        on_bad_image: if dataset.bad_images == BadImages::Stop { OnBadImage::Stop } else { OnBadImage::Skip },
+        caption: CaptionOptions {
+            extension: dataset.caption_ext.clone(),
+            default_caption: dataset.default_caption.clone(),
+            trigger_word: dataset.trigger_word.clone(),
+            shuffle_tokens: dataset.shuffle_tokens,
+            keep_tokens: dataset.keep_tokens,
+            token_dropout_rate: dataset.token_dropout_rate,
+            caption_dropout_rate: dataset.caption_dropout_rate,
+        },
+        resolutions: dataset.resolution.clone(),
+        scheme: scheme(dataset),
+        step,
+        repeats: dataset.num_repeats,
+        flip: dataset.flip_x,
+    }
+}
+
+fn scheme(dataset: &DatasetConfig) -> Scheme {
+    match (dataset.buckets, dataset.bucket_scheme) {
+        (false, _) => Scheme::Square,
+        (true, BucketScheme::Ratio) => Scheme::Ratio,
+        (true, BucketScheme::List) => Scheme::List { min: dataset.min_bucket, max: dataset.max_bucket },
+    }
+}
+
+fn adapter_spec(config: &RunConfig) -> AdapterSpec {
+    let network = &config.network;
+    AdapterSpec {
+        rank: network.linear,
+        alpha: network.linear_alpha as f32,
+        conv_rank: (network.conv > 0).then_some(network.conv),
+        conv_alpha: (network.conv > 0).then_some(network.conv_alpha as f32),
+        dropout: network.dropout as f32,
+        only_if_contains: network.only_if_contains.clone(),
+        ignore_if_contains: network.ignore_if_contains.clone(),
+        unet: config.train.train_unet,
+        text_encoder: config.train.train_text_encoder,
+        strength: 1.0,
+    }
+}
+
+/// Cached where nothing stands against it; the number of chunks is the longest caption's.
+fn text_side(config: &RunConfig, model: &Model, dataset: &Dataset) -> Result<(TextSide, TextReport)> {
+    let chunking = Chunking::of(&config.train, model.tokenizer.room());
+    let whole = (0..dataset.items.len()).map(|item| dataset.caption_options(item).whole(&dataset.entry(item).caption.text));
+    let texts: BTreeSet<String> = whole.collect();
+    let report = text::survey(model, texts.iter().map(String::as_str), chunking)?;
+    let chunks = report.chunks;
+    let cached = config.train.cache_text_embeddings && dataset.texts().is_some();
+    Ok((if cached { TextSide::Cached { chunks } } else { TextSide::Encoded { chunks } }, report))
+}
+
+fn lr_schedule(config: &RunConfig, steps: u64) -> Result<optim::Schedule> {
+    let train = &config.train;
+    let mut params = Map::new();
+    if train.lr_scheduler_params.warmup_steps > 0.0 {
+        params.insert("warmup_steps".into(), train.lr_scheduler_params.warmup_steps.into());
+    }
+    if train.lr_scheduler_params.min_lr > 0.0 {
+        params.insert("min_lr".into(), train.lr_scheduler_params.min_lr.into());
+    }
+    let name = serde_json::to_value(train.lr_scheduler).context("schedule names are texts")?;
+    optim::schedule::parse(name.as_str().unwrap_or_default(), &params, base_lr(config), steps).context("in train.lr_scheduler")
+}
+
+/// The rate that the schedule shapes: the largest of the groups', whose own rates are shares of it.
+pub fn base_lr(config: &RunConfig) -> f64 {
+    let unet = if config.train.train_unet { config.train.unet_lr } else { 0.0 };
+    let text = if config.train.train_text_encoder { config.train.text_encoder_lr } else { 0.0 };
+    unet.max(text)
+}

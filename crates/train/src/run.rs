@@ -1,0 +1,328 @@
+//! The run: caches, session, then step after step until done; and what happens around the steps.
+
+use crate::Interrupted;
+use crate::encode::Caches;
+use crate::event::{Event, Reporter};
+use crate::feed;
+use crate::folder::{RunFolder, Start};
+use crate::interrupt::Interrupt;
+use crate::lora;
+use crate::memory::MemoryPlan;
+use crate::metrics::{Metrics, Row, Seconds, finite, peak_bytes};
+use crate::prepare::{Prepared, TEXT_PROGRAM, base_lr};
+use crate::sample;
+use crate::save::Saver;
+use crate::state::{self, State};
+use crate::step::{Batch, Loss, Trainer, layout};
+use crate::text::{Chunking, Embeddings};
+use anyhow::{Context, Result, bail, ensure};
+use data::Cache;
+use engine::session::ParamPlace;
+use engine::{Backend, Session};
+use models::adapters::Factor;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What a finished run leaves.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub lora: PathBuf,
+    pub steps: u64,
+    /// Steps that this call ran; 0 if the run was complete already.
+    pub ran: u64,
+    /// Updates that were not applied, in this call.
+    pub skipped: u64,
+}
+
+/// Trains to the end (or until interrupted: an [`Interrupted`] error, after a resumable state was saved).
+pub fn train(run: &Prepared, backend: Box<dyn Backend>, start: Start, interrupt: &Interrupt, reporter: &mut dyn Reporter) -> Result<Finished> {
+    MemoryPlan::new(run, backend.as_ref())?.check(run.config.memory.budget)?;
+    let folder = RunFolder::open(&run.folder(), &run.config.name, start)?;
+    let saved = resume_state(run, &folder, start, reporter)?;
+    base::fs::write_atomic(&folder.path().join("config.yaml"), run.config.to_yaml()?.as_bytes())?;
+    if let Some(state) = saved.as_ref().filter(|s| s.manifest.step >= run.steps && folder.final_lora().exists()) {
+        reporter.report(Event::Notice(format!("this run is complete already: {} of {} steps are done", state.manifest.step, run.steps)));
+        return Ok(Finished { lora: folder.final_lora(), steps: state.manifest.step, ran: 0, skipped: 0 });
+    }
+    let caches = Caches::open(run)?;
+    let backend = caches.fill(run, backend, interrupt, reporter)?;
+    if let Some(complaint) = caches.latents.cache.complaint() {
+        reporter.report(Event::Notice(complaint));
+    }
+    let report = serde_json::to_vec_pretty(&caches.report(run)).context("a cache report is plain JSON")?;
+    base::fs::write_atomic(&folder.path().join("cache.json"), &report)?;
+    let (trainer, saver, first) = begin(run, &folder, backend, saved, reporter)?;
+    Loop { run, caches: &caches, saver: &saver, trainer, interrupt, reporter, batch: feed::empty(), skipped: 0, in_a_row: 0 }.run(first)
+}
+
+/// The newest whole state of a resumed run, and the differences that the user should know of.
+fn resume_state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut dyn Reporter) -> Result<Option<State>> {
+    if start != Start::Resume {
+        return Ok(None);
+    }
+    let (state, damaged) = state::newest(&folder.states())?;
+    damaged.into_iter().for_each(|line| reporter.report(Event::Warning(line)));
+    let Some(state) = state else {
+        reporter.report(Event::Notice(format!("{} holds no saved state: beginning at step 0", folder.path().display())));
+        return Ok(None);
+    };
+    let saved = &state.manifest;
+    let mut note = |text: String| reporter.report(Event::Notice(text));
+    note(format!("going on after step {} of {}", saved.step, run.steps));
+    if saved.lr != base_lr(&run.config) {
+        note(format!("learning rate: config {:e}, saved {:e}; using the config's", base_lr(&run.config), saved.lr));
+    }
+    if saved.total_steps != run.steps {
+        note(format!("length: config {} steps, saved {}; using the config's, also for the learning-rate schedule", run.steps, saved.total_steps));
+    }
+    if saved.seed != run.config.seed {
+        note(format!("seed: config {}, saved {}; using the config's from here on", run.config.seed, saved.seed));
+    }
+    if saved.data != data_identity(run) {
+        note("the pictures, buckets or batches differ from those of the saved run; using the new ones from here on".to_string());
+    }
+    Ok(Some(state))
+}
+
+/// A hash of everything that decides which pictures a step takes.
+fn data_identity(run: &Prepared) -> String {
+    let mut words = vec![run.config.train.batch_size as u64, run.config.train.gradient_accumulation as u64];
+    for item in &run.dataset.items {
+        let picture = &run.dataset.entries[item.entry].picture;
+        words.extend([base::rng::name_word(&picture.file), u64::from(item.bucket.width), u64::from(item.bucket.height)]);
+        words.extend([u64::from(item.repeats), u64::from(item.flip), u64::from_le_bytes(picture.content[..8].try_into().expect("8 bytes"))]);
+    }
+    format!("{:016x}", base::rng::mix(&words))
+}
+
+/// Session, parameters and optimizer; returns the first step to run.
+fn begin<'a>(
+    run: &'a Prepared,
+    folder: &'a RunFolder,
+    backend: Box<dyn Backend>,
+    saved: Option<State>,
+    reporter: &mut dyn Reporter,
+) -> Result<(Trainer, Saver<'a>, u64)> {
+    let (programs, index) = run.session_programs(backend.as_ref())?;
+    let session = Session::new(backend, programs, run.model.source.as_ref()).context("the base model can't be loaded")?;
+    run.model.source.release();
+    let places = session.params().to_vec();
+    let train = &run.config.train;
+    let layout = layout(&session, base_lr(&run.config), train.unet_lr, train.text_encoder_lr)?;
+    let mut optimizer = run.optimizer(layout)?;
+    let (params, first) = match &saved {
+        Some(state) => {
+            optimizer.load_state(&state.optimizer).context("the saved run can't be continued")?;
+            (saved_params(state, &places)?, state.manifest.step)
+        }
+        None => (first_params(run, &places, reporter)?, 0),
+    };
+    let loss = Loss { schedule: run.model.schedule.clone(), min_snr_gamma: train.min_snr_gamma };
+    let trainer = Trainer::new(session, index, loss, optimizer, train.max_grad_norm, params)?;
+    let saver = Saver { run, folder, places, data: data_identity(run) };
+    if saved.is_none() {
+        saver.write_state(&trainer, 0).context("the run's folder can't take checkpoints")?;
+    }
+    Ok((trainer, saver, first))
+}
+
+/// Fresh adapters, or those of an existing LoRA.
+fn first_params(run: &Prepared, places: &[ParamPlace], reporter: &mut dyn Reporter) -> Result<Vec<f32>> {
+    let mut factors = run.adapters.init(run.config.seed);
+    if let Some(path) = &run.config.network.pretrained_lora_path {
+        let file = weights::lora::read(path)?;
+        let notices = lora::start_from(&file, &run.adapters, &mut factors).with_context(|| format!("can't start from {}", path.display()))?;
+        reporter.report(Event::Notice(format!("starting from the LoRA {}", path.display())));
+        notices.into_iter().for_each(|text| reporter.report(Event::Notice(text)));
+    }
+    flat(&factors, places)
+}
+
+/// Factors as one slice, in the session's order.
+pub fn flat(factors: &[Factor], places: &[ParamPlace]) -> Result<Vec<f32>> {
+    ensure!(factors.len() == places.len(), "the adapters have {} factors where the session has {}", factors.len(), places.len());
+    let mut params = Vec::new();
+    for (factor, place) in factors.iter().zip(places) {
+        ensure!(factor.name == place.name && factor.shape == place.shape, "the factor {} stands where {} belongs", factor.name, place.name);
+        params.extend(&factor.data);
+    }
+    Ok(params)
+}
+
+fn saved_params(state: &State, places: &[ParamPlace]) -> Result<Vec<f32>> {
+    let mut params = Vec::new();
+    for place in places {
+        let values = state.params.get(&place.name).with_context(|| {
+            format!("the saved state has no {}: this config trains other modules than the saved run did; set them back, or begin a new run", place.name)
+        })?;
+        ensure!(
+            values.len() == place.shape.elements(),
+            "the saved state has {} values for {} where this config needs {}: was the rank changed? Set it back, or begin a new run",
+            values.len(),
+            place.name,
+            place.shape.elements()
+        );
+        params.extend(values);
+    }
+    ensure!(params.len() == state.params.values().map(Vec::len).sum::<usize>(), "the saved state trains more modules than this config");
+    Ok(params)
+}
+
+/// The steps.
+struct Loop<'a> {
+    run: &'a Prepared,
+    caches: &'a Caches,
+    saver: &'a Saver<'a>,
+    trainer: Trainer,
+    interrupt: &'a Interrupt,
+    reporter: &'a mut dyn Reporter,
+    batch: Batch,
+    skipped: u64,
+    /// Updates in a row that were not applied.
+    in_a_row: u64,
+}
+
+impl Loop<'_> {
+    fn run(mut self, first: u64) -> Result<Finished> {
+        let total = self.run.steps;
+        let mut metrics = Metrics::open(&self.saver.folder.metrics(), first)?;
+        if first == 0 && !self.run.config.train.skip_first_sample {
+            self.sample(0);
+        }
+        self.reporter.report(Event::Training { first, total });
+        for step in first..total {
+            if let Some(signal) = self.interrupt.signal() {
+                return Err(self.stop(step, signal)?);
+            }
+            let Some(row) = self.step(step)? else {
+                let signal = self.interrupt.signal().unwrap_or_default();
+                return Err(self.stop(step, signal)?);
+            };
+            metrics.append(&row)?;
+            self.reporter.report(Event::Step(&row));
+            self.after(step + 1)?;
+        }
+        self.reporter.report(Event::End);
+        let path = self.saver.folder.final_lora();
+        self.saver.write_lora(&path, self.trainer.params(), total, self.reporter)?;
+        self.saver.write_state(&self.trainer, total)?;
+        self.reporter.report(Event::Saved(&path));
+        if self.run.config.sample.sample_every == 0 || !total.is_multiple_of(self.run.config.sample.sample_every) {
+            self.sample(total);
+        }
+        Ok(Finished { lora: path, steps: total, ran: total.saturating_sub(first), skipped: self.skipped })
+    }
+
+    /// One optimizer step; none if it was interrupted between micro-batches, in which case it is made anew on resume.
+    fn step(&mut self, step: u64) -> Result<Option<Row>> {
+        let picked = self.run.batches.step(step);
+        let accumulation = self.run.config.train.gradient_accumulation as u64;
+        let mut seconds = Seconds::default();
+        for (k, batch) in picked.batches.iter().enumerate() {
+            if k > 0 && self.interrupt.signal().is_some() {
+                return Ok(None);
+            }
+            let began = Instant::now();
+            feed::fill(self.run, self.caches, picked.epoch, step * accumulation + k as u64, batch, &mut self.batch)?;
+            seconds.data += began.elapsed().as_secs_f64();
+            let began = Instant::now();
+            self.trainer.accumulate(&self.batch)?;
+            seconds.compute += began.elapsed().as_secs_f64();
+        }
+        let began = Instant::now();
+        let lr = self.run.lr.lr(step);
+        let update = self.trainer.update(lr)?;
+        seconds.optimizer = began.elapsed().as_secs_f64();
+        self.guard(update.applied, step)?;
+        let file = |item: &data::BatchItem| self.run.dataset.entry(item.item).picture.file.clone();
+        Ok(Some(Row {
+            step: step + 1,
+            epoch: (step + 1) as f64 / self.run.batches.steps_per_epoch() as f64,
+            loss: finite(update.loss),
+            lr,
+            grad_norm: finite(update.grad_norm),
+            files: picked.batches.iter().flat_map(|b| &b.items).map(file).collect(),
+            skipped: u64::from(!update.applied),
+            seconds,
+            peak_bytes: peak_bytes(),
+        }))
+    }
+
+    /// Counts updates that were not applied; too many in a row end the run, whose last checkpoint is untouched.
+    fn guard(&mut self, applied: bool, step: u64) -> Result<()> {
+        if applied {
+            self.in_a_row = 0;
+            return Ok(());
+        }
+        self.skipped += 1;
+        self.in_a_row += 1;
+        self.reporter.report(Event::Warning(format!("step {}: the loss or a gradient is not a finite number; the update is not applied", step + 1)));
+        if self.in_a_row >= self.run.config.train.max_non_finite_steps {
+            bail!(
+                "{} updates in a row were not finite (train.max_non_finite_steps); nothing of them was applied. A lower train.lr, \
+                 train.dtype: fp32, or a look at the base model's weights may help; the last checkpoint is in {}",
+                self.in_a_row,
+                self.saver.folder.path().display()
+            );
+        }
+        Ok(())
+    }
+
+    /// What the settings ask for after `done` steps.
+    fn after(&mut self, done: u64) -> Result<()> {
+        let due = |every: u64| every > 0 && done.is_multiple_of(every);
+        if due(self.run.config.save.save_every) && done < self.run.steps {
+            self.saver.checkpoint(&self.trainer, done, self.reporter)?;
+        }
+        if due(self.run.config.sample.sample_every) {
+            self.sample(done);
+        }
+        Ok(())
+    }
+
+    /// Saves a state to go on from, and gives the error that the run ends with.
+    fn stop(&mut self, step: u64, signal: usize) -> Result<anyhow::Error> {
+        let saved = self.saver.write_state(&self.trainer, step)?;
+        Ok(Interrupted { signal, saved: Some(saved) }.into())
+    }
+
+    /// Draws the samples. Whatever goes wrong is a warning: samples never end a run.
+    fn sample(&mut self, step: u64) {
+        if !self.run.samples_on() {
+            return;
+        }
+        if let Err(error) = self.draw_samples(step) {
+            self.reporter.report(Event::Warning(format!("no samples at step {step}: {error:#}")));
+        }
+    }
+
+    fn draw_samples(&mut self, step: u64) -> Result<()> {
+        let run = self.run;
+        let current = if run.text_encoder_trains() { Some(self.current_texts()?) } else { None };
+        let texts = current.as_ref().unwrap_or(&self.caches.texts);
+        base::fs::create_dir(&self.saver.folder.samples())?;
+        for (i, request) in run.samples.iter().enumerate() {
+            if self.interrupt.signal().is_some() {
+                return Ok(());
+            }
+            let noise = sample::noise(&run.model, request);
+            let picture = sample::draw(self.trainer.session(), &run.model, texts, request, run.config.sample.sampler, &noise)?;
+            let path = self.saver.folder.samples().join(format!("{}_{step:09}_{i}.png", run.config.name));
+            sample::write_png(&path, &picture)?;
+            self.reporter.report(Event::Sampled(&path));
+        }
+        Ok(())
+    }
+
+    /// Embeddings of the prompts by the text encoder as it is now.
+    fn current_texts(&mut self) -> Result<Embeddings> {
+        let run = self.run;
+        let texts = Embeddings::new(Cache::in_memory(), &run.model, "in training", Chunking::long());
+        let session = self.trainer.session();
+        let program = session.find(TEXT_PROGRAM).context("the text encoder was planned for the samples")?;
+        for text in run.samples.iter().flat_map(|r| r.texts().map(str::to_string)) {
+            texts.encode(&text, &run.model, session, program)?;
+        }
+        Ok(texts)
+    }
+}

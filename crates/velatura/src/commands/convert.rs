@@ -1,0 +1,32 @@
+//! `velatura convert --to kohya|diffusers IN OUT`
+
+use crate::commands::open;
+use anyhow::{Context, Result};
+use base::DType;
+use clap::Args;
+use std::path::PathBuf;
+use weights::lora::Layout;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The layout to write: `kohya` loads nearly everywhere, `diffusers` is PEFT's.
+    #[arg(long, value_name = "LAYOUT")]
+    to: String,
+    /// Type of the numbers; default: as in the file.
+    #[arg(long, value_name = "fp32|fp16|bf16")]
+    dtype: Option<String>,
+    input: PathBuf,
+    output: PathBuf,
+}
+
+pub fn run(arguments: Arguments) -> Result<()> {
+    let layout = Layout::parse(&arguments.to).with_context(|| format!("--to {}: the layouts are kohya and diffusers", arguments.to))?;
+    let read = |name: &String| DType::parse(name).with_context(|| format!("--dtype {name}: the types are fp32, fp16 and bf16"));
+    let dtype = arguments.dtype.as_ref().map(read).transpose()?;
+    let report = weights::inspect::convert(&arguments.input, &arguments.output, layout, dtype)?;
+    if report.zeros_share > 0.0 || report.infinite_share > 0.0 {
+        eprintln!("warning: {:.2} % of the values became 0, {:.2} % were too large", report.zeros_share * 100.0, report.infinite_share * 100.0);
+    }
+    println!("{}", open::shown(&arguments.output));
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! `velatura inspect FILE`
+
+use anyhow::Result;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// A LoRA, a checkpoint file, or a diffusers folder.
+    file: PathBuf,
+    /// As JSON, with every module.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: Arguments) -> Result<()> {
+    let summary = weights::inspect::inspect(&arguments.file)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&summary)?);
+    } else {
+        print!("{summary}");
+    }
+    Ok(())
+}

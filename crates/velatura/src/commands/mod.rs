@@ -1,0 +1,46 @@
+//! The commands, a file each.
+
+mod convert;
+mod demo;
+mod dev;
+mod inspect;
+mod open;
+mod plan;
+mod sample;
+mod train;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Train a small style LoRA on the built-in emoji model and show before and after, in about three minutes.
+    Demo(demo::Arguments),
+    /// Train a LoRA as a config says.
+    Train(train::Arguments),
+    /// Show what a config would do, and the memory that it takes, without loading weights.
+    Plan(plan::Arguments),
+    /// Make pictures, with or without a LoRA.
+    Sample(sample::Arguments),
+    /// Say what a LoRA or checkpoint file holds.
+    Inspect(inspect::Arguments),
+    /// Write a LoRA in another layout.
+    Convert(convert::Arguments),
+    /// Tools for developing velatura.
+    #[command(subcommand)]
+    Dev(dev::Command),
+}
+
+impl Command {
+    pub fn run(self) -> Result<()> {
+        match self {
+            Command::Demo(arguments) => demo::run(arguments),
+            Command::Train(arguments) => train::run(arguments),
+            Command::Plan(arguments) => plan::run(arguments),
+            Command::Sample(arguments) => sample::run(arguments),
+            Command::Inspect(arguments) => inspect::run(arguments),
+            Command::Convert(arguments) => convert::run(arguments),
+            Command::Dev(command) => dev::run(command),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `velatura train CONFIG`
+
+use crate::commands::open::{self, ConfigArguments};
+use crate::signals;
+use crate::terminal::Terminal;
+use anyhow::Result;
+use clap::Args;
+use train::{Finished, Start};
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// Go on from the run's newest saved state.
+    #[arg(long)]
+    resume: bool,
+    /// Begin anew; a run of this name that exists already is moved aside.
+    #[arg(long, conflicts_with = "resume")]
+    over: bool,
+}
+
+pub fn run(arguments: Arguments) -> Result<()> {
+    let start = match (arguments.resume, arguments.over) {
+        (true, _) => Start::Resume,
+        (_, true) => Start::Over,
+        _ => Start::New,
+    };
+    train(arguments.config.load()?, start)?;
+    Ok(())
+}
+
+/// Trains as a loaded config says, talking to the terminal; the last line says where the result is.
+pub fn train(loaded: config::Loaded, start: Start) -> Result<Finished> {
+    let interrupt = signals::install()?;
+    let mut terminal = Terminal::new(loaded.config.logging.log_every);
+    let run = open::prepare(loaded, &mut terminal)?;
+    let backend = open::backend()?;
+    terminal.say(&format!("velatura {} on {}", env!("CARGO_PKG_VERSION"), backend.describe()));
+    terminal.say(train::Plan::new(&run, backend.as_ref())?.to_string().trim_end());
+    let finished = train::train(&run, backend, start, &interrupt, &mut terminal)?;
+    drop(terminal);
+    if finished.skipped > 0 {
+        eprintln!("{} updates were not finite and were not applied", finished.skipped);
+    }
+    println!("{} steps done: {}", finished.steps, open::shown(&finished.lora));
+    Ok(finished)
+}
