@@ -4,11 +4,13 @@ use anyhow::{Context, Result, bail, ensure};
 use base::Shape;
 use graph::Graph;
 
+type Lookup<'a> = dyn Fn(&str) -> Option<Shape> + 'a;
+
 /// Looks a tensor's shape up by canonical name; convolutions are `[O, I, kh, kw]` as in files.
 pub struct Shapes<'a> {
     /// What the shapes are of, for messages (a path).
     source: String,
-    lookup: Box<dyn Fn(&str) -> Option<Shape> + 'a>,
+    lookup: Box<Lookup<'a>>,
 }
 
 impl<'a> Shapes<'a> {

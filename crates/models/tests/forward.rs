@@ -1,4 +1,5 @@
 //! Forward of every part against PyTorch (diffusers, transformers), run by the oracle in f32.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! The full-size models: built from the published configs, their weights have exactly the names and shapes of the real checkpoints
 //! (the lists of the weights crate, made by diffusers and transformers), and the shapes alone give the same configs.
+#![allow(clippy::unwrap_used)]
 
 use base::{DType, Shape};
 use graph::{Builder, Recompute};

@@ -1,5 +1,6 @@
 //! Gradients of LoRA factors against peft: on linear layers, on convolutions, and through the UNet into the text encoder; with every
 //! segment kept and with every segment recomputed.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

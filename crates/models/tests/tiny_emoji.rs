@@ -1,4 +1,5 @@
 //! The demo's base model: folder and single file open with the same code and are the same model.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use velatura_models::{ClipTokenizer, Shapes, StableDiffusion, UnetConfig, VaeConfig};

@@ -1,4 +1,5 @@
 //! Token ids against transformers' `CLIPTokenizer` (the fixture is made by `tools/golden/clip_tokenizer.py`).
+#![allow(clippy::unwrap_used)]
 
 use graph::ops::ActivationKind;
 use serde_json::Value;

@@ -33,7 +33,8 @@ pub(super) fn embedded() -> Result<Vocabulary> {
 
 /// Lines of two symbols, ranked by position; a first line `#version…` is no merge.
 pub(super) fn parse_merges(text: &str) -> Result<Vec<(String, String)>> {
-    let lines = text.lines().enumerate().filter(|(number, line)| !line.is_empty() && !(*number == 0 && line.starts_with("#version")));
+    let is_merge = |number: usize, line: &str| !(line.is_empty() || number == 0 && line.starts_with("#version"));
+    let lines = text.lines().enumerate().filter(|(number, line)| is_merge(*number, line));
     lines
         .map(|(number, line)| {
             let (a, b) = line.split_once(' ').with_context(|| format!("line {} is no pair of symbols: {line}", number + 1))?;
