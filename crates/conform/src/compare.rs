@@ -14,13 +14,25 @@ pub const TYPES: [CaseTypes; 6] = [
     CaseTypes { activation: DType::BF16, weight: DType::F32 },
 ];
 
-/// ‖got − want‖ / ‖want‖; NaN where only one has a NaN, or both.
+/// ‖got − want‖ / ‖want‖; NaN if either has a NaN.
 pub fn relative_error(got: &Array, want: &Array) -> f64 {
+    error_against(got, want, 0.0)
+}
+
+/// The size (root mean square) below which an op's output counts as zero: what is left where terms of size 1 cancel.
+pub fn floor(op: &Op) -> f64 {
+    // With one key P is 1, whatever q and k, so their gradients are differences of equal numbers.
+    if matches!(op, Op::AttentionGrad(_)) { 0.1 } else { 0.0 }
+}
+
+/// ‖got − want‖ / ‖want‖, where no element of `want` counts as smaller than `floor` on average.
+pub fn error_against(got: &Array, want: &Array, floor: f64) -> f64 {
     assert_eq!(got.shape, want.shape);
     let square = |v: f64| v * v;
     let distance: f64 = got.data.iter().zip(&want.data).map(|(g, w)| square(f64::from(*g) - f64::from(*w))).sum();
     let size: f64 = want.data.iter().map(|w| square(f64::from(*w))).sum();
-    if distance == 0.0 { 0.0 } else { (distance / size.max(1e-30)).sqrt() }
+    let least = square(floor) * want.data.len() as f64;
+    if distance == 0.0 { 0.0 } else { (distance / size.max(least).max(1e-30)).sqrt() }
 }
 
 /// Whether an op multiplies matrices, which in bf16 may round its factors once more.

@@ -117,7 +117,9 @@ impl Writer<'_> {
             8 => self.norm(x, channels),
             9 => {
                 let wide = self.linear(x, 2 * other);
-                self.builder.geglu(wide)
+                // A product of two values squares their size: without a norm, a few in a row leave nothing but cancellation.
+                let product = self.builder.geglu(wide);
+                self.norm(product, other)
             }
             10 => {
                 let vector = self.builder.input("vector", [BATCH, 4], self.builder.dtype);

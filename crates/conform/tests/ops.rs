@@ -1,7 +1,7 @@
 //! Every op × its cases × element types on the CPU backend, against the oracle.
 
 use base::DType;
-use conform::compare::{TYPES, activation, relative_error, tolerance};
+use conform::compare::{TYPES, activation, error_against, floor, tolerance};
 use conform::isolated::{Isolated, Outcome};
 use conform::values::{decode, evaluate, input_metas, inputs};
 use conform::{large, rng};
@@ -16,7 +16,7 @@ fn all_cases(name: &str, cases: Cases) -> Vec<Case> {
 }
 
 fn cpu(threads: usize) -> Cpu {
-    Cpu::with_threads(threads).unwrap()
+    Cpu::with_threads(threads).expect("a machine with threads")
 }
 
 /// Checks every output of a run against the oracle.
@@ -25,7 +25,7 @@ fn check(case: &Case, inputs: &[Array], outcome: &Outcome, mode: &str) {
     for (i, (want, meta)) in wanted.iter().zip(&outcome.metas).enumerate() {
         let before = outcome.before[i].as_ref();
         let want = before.map_or_else(|| want.clone(), |b| b.zip(want, |b, w| b + w));
-        let error = relative_error(&decode(meta, &outcome.bytes[i]), &want);
+        let error = error_against(&decode(meta, &outcome.bytes[i]), &want, floor(&case.op));
         let most = tolerance(&case.op, activation(&input_metas(case)), meta.dtype);
         let form: Vec<String> = case.inputs.iter().map(|(m, _)| format!("{} {}", m.shape, m.dtype)).collect();
         assert!(error <= most, "{mode}: {:?} on {form:?}: output {i} is off by {error:.2e}, allowed is {most:.0e}", case.op);

@@ -77,14 +77,6 @@ impl Cpu {
         Ok((unsafe { block.pointer().add(scratch.offset as usize) }, scratch.bytes as usize))
     }
 
-    /// Bytes of scratch that a bound kernel needs; as `scratch_bytes`, without a list on the heap.
-    fn scratch_needed(&self, kernel: &dyn Kernel, inputs: &[Tensor], outputs: &[Tensor]) -> u64 {
-        let mut metas = [outputs[0].meta; MOST_INPUTS + MOST_OUTPUTS];
-        metas.iter_mut().zip(inputs.iter().chain(outputs)).for_each(|(meta, tensor)| *meta = tensor.meta);
-        let (before, after) = metas[..inputs.len() + outputs.len()].split_at(inputs.len());
-        self.pool.install(|| kernel.scratch_bytes(before, after))
-    }
-
     /// The tensors of `views`, in the first places of a fixed array.
     fn tensors<'a, const N: usize>(&self, views: &'a [View]) -> Result<[Tensor<'a>; N]> {
         let first = self.tensor(views.first().context("an op without inputs or outputs")?)?;
@@ -101,6 +93,14 @@ fn check_range(block: &Block, buffer: BufferId, offset: u64, bytes: u64) -> Resu
     let inside = offset.checked_add(bytes).is_some_and(|end| end <= block.bytes());
     ensure!(inside, "bytes {offset} to {offset}+{bytes} leave buffer {}, which has {}", buffer.0, block.bytes());
     Ok(())
+}
+
+/// Bytes of scratch that a bound kernel needs; as `scratch_bytes`, without a list on the heap.
+fn scratch_needed(kernel: &dyn Kernel, inputs: &[Tensor], outputs: &[Tensor]) -> u64 {
+    let mut metas = [outputs[0].meta; MOST_INPUTS + MOST_OUTPUTS];
+    metas.iter_mut().zip(inputs.iter().chain(outputs)).for_each(|(meta, tensor)| *meta = tensor.meta);
+    let (before, after) = metas[..inputs.len() + outputs.len()].split_at(inputs.len());
+    kernel.scratch_bytes(before, after)
 }
 
 /// Bytes of a buffer that a step touches.
@@ -198,12 +198,14 @@ impl Backend for Cpu {
         let (inputs, outputs) = (&inputs[..step.inputs.len()], &outputs[..step.outputs.len()]);
         let kernel = kernel(&step.op);
         kernel.check(inputs).with_context(|| step.op.name())?;
-        let needed = self.scratch_needed(kernel, inputs, outputs);
-        ensure!(needed <= scratch_bytes as u64, "{}: {scratch_bytes} bytes of scratch, but {needed} are needed", step.op.name());
         // SAFETY: in range and overlapping nothing, by the checks above; `self` is borrowed mutably while the kernel runs.
         let scratch = unsafe { std::slice::from_raw_parts_mut(scratch, scratch_bytes) };
-        self.pool.install(|| kernel.run(&mut Call { inputs, outputs, scratch }));
-        Ok(())
+        self.pool.install(|| {
+            let needed = scratch_needed(kernel, inputs, outputs);
+            ensure!(needed <= scratch.len() as u64, "{}: {} bytes of scratch, but {needed} are needed", step.op.name(), scratch.len());
+            kernel.run(&mut Call { inputs, outputs, scratch });
+            Ok(())
+        })
     }
 
     fn allocated_bytes(&self) -> u64 {

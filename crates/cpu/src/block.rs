@@ -1,5 +1,7 @@
 //! Elementwise loops over raw memory. A block is read into registers or L1, computed in f32, and written back, so an output may be the
 //! same bytes as an input.
+//!
+//! No closures inside: a closure is compiled once, for the narrowest instruction set, and called from the wide loops if it is long.
 
 use crate::element::Element;
 use crate::isa::vectorize;
@@ -46,31 +48,27 @@ pub unsafe fn store<T: Element>(values: &[f32], to: *mut T) {
     }
 }
 
-/// Calls `body(start, length)` for whole blocks and the rest of `range`; the length of whole blocks is a constant after inlining.
+/// Start and length of the blocks of a range.
 #[inline(always)]
-pub fn each_block(range: Range<usize>, mut body: impl FnMut(usize, usize)) {
-    let mut start = range.start;
-    while start + BLOCK <= range.end {
-        body(start, BLOCK);
-        start += BLOCK;
-    }
-    if start < range.end {
-        body(start, range.end - start);
-    }
+pub fn blocks(range: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    let end = range.end;
+    range.step_by(BLOCK).map(move |start| (start, BLOCK.min(end - start)))
 }
 
 vectorize! {
     /// y[i] = f(x[i]) over a range.
     fn unary_range<A: Element, B: Element, F: Unary>(f: F, x: *const A, y: *mut B, range: Range<usize>) {
         let mut block = [0.0; BLOCK];
-        each_block(range, |start, len| {
-            let block = &mut block[..len];
+        for (start, len) in blocks(range) {
             // SAFETY: the range lies in both tensors (checked by the caller), and this piece of y is ours.
-            unsafe { load(x.add(start), block) };
-            block.iter_mut().for_each(|v| *v = f.apply(*v));
+            unsafe { load(x.add(start), &mut block[..len]) };
+            // Always the whole block: a constant length makes the loop wide.
+            for v in &mut block {
+                *v = f.apply(*v);
+            }
             // SAFETY: as above.
-            unsafe { store(block, y.add(start)) };
-        });
+            unsafe { store(&block[..len], y.add(start)) };
+        }
     }
 }
 
@@ -78,17 +76,18 @@ vectorize! {
     /// y[i] = f(a[i], b[i]) over a range.
     fn binary_range<A: Element, B: Element, C: Element, F: Binary>(f: F, a: *const A, b: *const B, y: *mut C, range: Range<usize>) {
         let (mut left, mut right) = ([0.0; BLOCK], [0.0; BLOCK]);
-        each_block(range, |start, len| {
-            let (left, right) = (&mut left[..len], &mut right[..len]);
+        for (start, len) in blocks(range) {
             // SAFETY: the range lies in all three tensors (checked by the caller), and this piece of y is ours.
             unsafe {
-                load(a.add(start), left);
-                load(b.add(start), right);
+                load(a.add(start), &mut left[..len]);
+                load(b.add(start), &mut right[..len]);
             }
-            left.iter_mut().zip(right.iter()).for_each(|(l, r)| *l = f.apply(*l, *r));
+            for (l, r) in left.iter_mut().zip(&right) {
+                *l = f.apply(*l, *r);
+            }
             // SAFETY: as above.
-            unsafe { store(left, y.add(start)) };
-        });
+            unsafe { store(&left[..len], y.add(start)) };
+        }
     }
 }
 

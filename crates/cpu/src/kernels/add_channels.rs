@@ -4,7 +4,7 @@ use super::{Call, Kernel};
 use crate::block::{Shared, load, store, with_activation};
 use crate::element::Element;
 use crate::isa::vectorize;
-use crate::lanes::LANES;
+use crate::lanes::{self, LANES};
 use crate::pieces::{each_piece, rows_in_piece};
 use crate::scratch::{carve, carved_bytes};
 use crate::tensor::Tensor;
@@ -31,7 +31,9 @@ vectorize! {
                     load(x.add(at), left);
                     load(e.as_ptr().add(c), right);
                 }
-                left.iter_mut().zip(right.iter()).for_each(|(l, r)| *l += *r);
+                for (l, r) in left.iter_mut().zip(right.iter()) {
+                    *l += *r;
+                }
                 // SAFETY: as above.
                 unsafe { store(left, y.add(at)) };
                 c += len;
@@ -68,19 +70,14 @@ vectorize! {
     fn sum_rows<T: Element>(x: &[T], sum: &mut [f32]) {
         let channels = sum.len();
         for (block, sums) in sum.chunks_mut(LANES).enumerate() {
-            if sums.len() == LANES {
-                let mut lanes = [0.0f32; LANES];
-                for row in x.chunks_exact(channels) {
-                    let row = &row[block * LANES..block * LANES + LANES];
-                    lanes.iter_mut().zip(row).for_each(|(l, x)| *l += x.to_f32());
-                }
-                sums.copy_from_slice(&lanes);
-            } else {
-                sums.fill(0.0);
-                for row in x.chunks_exact(channels) {
-                    sums.iter_mut().zip(&row[block * LANES..]).for_each(|(l, x)| *l += x.to_f32());
+            let mut lanes = [0.0f32; LANES];
+            for row in x.chunks_exact(channels) {
+                let row = lanes::load(&row[block * LANES..][..sums.len()]);
+                for lane in 0..LANES {
+                    lanes[lane] += row[lane];
                 }
             }
+            lanes::store(&lanes, sums);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! y = a · gelu(b) with x = [a | b], and its gradient.
 
 use super::{Call, Kernel};
-use crate::block::{BLOCK, Shared, each_block, load, store, with_activation};
+use crate::block::{BLOCK, Shared, blocks, load, store, with_activation};
 use crate::element::Element;
 use crate::isa::vectorize;
 use crate::math;
@@ -14,17 +14,18 @@ vectorize! {
     fn forward_rows<T: Element>(x: *const T, y: *mut T, width: usize, rows: Range<usize>) {
         let (mut a, mut b) = ([0.0; BLOCK], [0.0; BLOCK]);
         for row in rows {
-            each_block(0..width, |c, len| {
-                let (a, b) = (&mut a[..len], &mut b[..len]);
+            for (c, len) in blocks(0..width) {
                 // SAFETY: row and channels lie in x and y; these rows are this piece's.
                 unsafe {
-                    load(x.add(row * 2 * width + c), a);
-                    load(x.add(row * 2 * width + width + c), b);
+                    load(x.add(row * 2 * width + c), &mut a[..len]);
+                    load(x.add(row * 2 * width + width + c), &mut b[..len]);
                 }
-                a.iter_mut().zip(b.iter()).for_each(|(a, b)| *a *= math::gelu(*b));
+                for (a, b) in a.iter_mut().zip(&b) {
+                    *a *= math::gelu(*b);
+                }
                 // SAFETY: as above.
-                unsafe { store(a, y.add(row * width + c)) };
-            });
+                unsafe { store(&a[..len], y.add(row * width + c)) };
+            }
         }
     }
 }
@@ -34,26 +35,26 @@ vectorize! {
     fn backward_rows<T: Element>(dy: *const T, x: *const T, dx: *mut T, width: usize, rows: Range<usize>) {
         let (mut d, mut a, mut b) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
         for row in rows {
-            each_block(0..width, |c, len| {
-                let (d, a, b) = (&mut d[..len], &mut a[..len], &mut b[..len]);
+            for (c, len) in blocks(0..width) {
                 let left = row * 2 * width + c;
                 // SAFETY: row and channels lie in all three tensors; these rows are this piece's.
                 unsafe {
-                    load(dy.add(row * width + c), d);
-                    load(x.add(left), a);
-                    load(x.add(left + width), b);
+                    load(dy.add(row * width + c), &mut d[..len]);
+                    load(x.add(left), &mut a[..len]);
+                    load(x.add(left + width), &mut b[..len]);
                 }
-                for ((d, a), b) in d.iter().zip(a.iter_mut()).zip(b.iter_mut()) {
-                    let (cdf, density) = math::normal(*b);
-                    let (first, second) = (d * *b * cdf, d * *a * (cdf + *b * density));
-                    (*a, *b) = (first, second);
+                for i in 0..BLOCK {
+                    let (cdf, density) = math::normal(b[i]);
+                    let upstream = d[i];
+                    d[i] = upstream * a[i] * (cdf + b[i] * density);
+                    a[i] = upstream * b[i] * cdf;
                 }
                 // SAFETY: as above.
                 unsafe {
-                    store(a, dx.add(left));
-                    store(b, dx.add(left + width));
+                    store(&a[..len], dx.add(left));
+                    store(&d[..len], dx.add(left + width));
                 }
-            });
+            }
         }
     }
 }

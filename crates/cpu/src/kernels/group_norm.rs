@@ -8,7 +8,7 @@ use super::{Call, Kernel};
 use crate::block::{Shared, with_activation};
 use crate::element::Element;
 use crate::isa::vectorize;
-use crate::lanes::LANES;
+use crate::lanes::{self, LANES, Lanes};
 use crate::math;
 use crate::pieces::{each_piece, rows_in_piece};
 use crate::scratch::{carve, carved_bytes};
@@ -66,16 +66,6 @@ impl Cut {
     }
 }
 
-/// Adds the sums of channels `first ..` to their groups' sums.
-#[inline(always)]
-fn add_to_groups(sums: &mut [[f64; 2]], width: usize, first: usize, channels: impl Iterator<Item = [f64; 2]>) {
-    for (i, [a, b]) in channels.enumerate() {
-        let sum = &mut sums[(first + i) / width];
-        sum[0] += a;
-        sum[1] += b;
-    }
-}
-
 vectorize! {
     /// Adds Σ x and Σ x² of each group over whole rows to `sums`.
     fn moments<T: Element>(x: &[T], channels: usize, sums: &mut [[f64; 2]]) {
@@ -83,30 +73,23 @@ vectorize! {
         let rows = (x.len() / channels) as f64;
         for first in (0..channels).step_by(LANES) {
             let len = LANES.min(channels - first);
-            let (mut shift, mut sum, mut square) = ([0.0f32; LANES], [0.0f32; LANES], [0.0f32; LANES]);
-            shift.iter_mut().zip(&x[first..first + len]).for_each(|(s, x)| *s = x.to_f32());
+            let (mut sum, mut square) = ([0.0f32; LANES], [0.0f32; LANES]);
+            let shift = lanes::load(&x[first..first + len]);
             for row in x.chunks_exact(channels) {
-                let row = &row[first..first + len];
-                match row.first_chunk::<LANES>() {
-                    Some(row) => add_moments(row, &shift, &mut sum, &mut square),
-                    None => add_moments(row, &shift, &mut sum, &mut square),
+                let row = lanes::load(&row[first..first + len]);
+                for i in 0..LANES {
+                    let d = row[i] - shift[i];
+                    sum[i] += d;
+                    square[i] += d * d;
                 }
             }
-            let plain = |i: usize| {
+            for i in 0..len {
                 let (k, s, q) = (f64::from(shift[i]), f64::from(sum[i]), f64::from(square[i]));
-                [rows * k + s, q + 2.0 * k * s + rows * k * k]
-            };
-            add_to_groups(sums, width, first, (0..len).map(plain));
+                let group = &mut sums[(first + i) / width];
+                group[0] += rows * k + s;
+                group[1] += q + 2.0 * k * s + rows * k * k;
+            }
         }
-    }
-}
-
-#[inline(always)]
-fn add_moments<T: Element>(row: &[T], shift: &[f32; LANES], sum: &mut [f32; LANES], square: &mut [f32; LANES]) {
-    for (i, x) in row.iter().enumerate().take(LANES) {
-        let d = x.to_f32() - shift[i];
-        sum[i] += d;
-        square[i] += d * d;
     }
 }
 
@@ -196,6 +179,14 @@ struct Channels<'a> {
     beta: &'a [f32],
 }
 
+/// The same for as many channels as there are lanes.
+struct ChannelLanes {
+    mean: Lanes,
+    rstd: Lanes,
+    gamma: Lanes,
+    beta: Lanes,
+}
+
 impl<'a> Channels<'a> {
     fn new(vectors: &'a [f32], gamma: &'a [f32], beta: &'a [f32]) -> Channels<'a> {
         let (mean, rstd) = vectors[..2 * gamma.len()].split_at(gamma.len());
@@ -203,77 +194,86 @@ impl<'a> Channels<'a> {
     }
 
     #[inline(always)]
-    fn part(&self, first: usize, len: usize) -> Channels<'a> {
-        let range = first..first + len;
-        Channels {
-            mean: &self.mean[range.clone()],
-            rstd: &self.rstd[range.clone()],
-            gamma: &self.gamma[range.clone()],
-            beta: &self.beta[range],
-        }
+    fn lanes(&self, range: Range<usize>) -> ChannelLanes {
+        let part = |of: &[f32]| lanes::load(&of[range.clone()]);
+        ChannelLanes { mean: part(self.mean), rstd: part(self.rstd), gamma: part(self.gamma), beta: part(self.beta) }
     }
+}
 
-    /// x̂ and g = γ ∂z of channel `c`.
+impl ChannelLanes {
+    /// x̂ and g = γ ∂z, lane by lane.
     #[inline(always)]
-    fn pair(&self, c: usize, dy: f32, x: f32, silu: bool) -> (f32, f32) {
-        let hat = (x - self.mean[c]) * self.rstd[c];
-        let slope = if silu { math::swish_slope(1.0, self.gamma[c] * hat + self.beta[c]) } else { 1.0 };
-        (hat, self.gamma[c] * dy * slope)
+    fn pairs<const SILU: bool>(&self, dy: &Lanes, x: &Lanes) -> (Lanes, Lanes) {
+        let (mut hat, mut grad) = ([0.0; LANES], [0.0; LANES]);
+        for i in 0..LANES {
+            hat[i] = (x[i] - self.mean[i]) * self.rstd[i];
+            grad[i] = self.gamma[i] * dy[i];
+            if SILU {
+                grad[i] *= math::swish_slope(1.0, self.gamma[i] * hat[i] + self.beta[i]);
+            }
+        }
+        (hat, grad)
     }
 }
 
-vectorize! {
-    /// Adds Σ g and Σ g x̂ of each group over whole rows to `sums`.
-    fn gradient_sums<T: Element>(dy: &[T], x: &[T], of: Channels<'_>, silu: bool, sums: &mut [[f64; 2]]) {
-        let channels = of.gamma.len();
-        for first in (0..channels).step_by(LANES) {
-            let len = LANES.min(channels - first);
-            let of = of.part(first, len);
-            let (mut sum, mut dot) = ([0.0f32; LANES], [0.0f32; LANES]);
-            for (dy, x) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)) {
-                let (dy, x) = (&dy[first..first + len], &x[first..first + len]);
-                if silu {
-                    add_gradients::<T, true>(dy, x, of, &mut sum, &mut dot);
-                } else {
-                    add_gradients::<T, false>(dy, x, of, &mut sum, &mut dot);
-                }
+/// Adds Σ g and Σ g x̂ of each group over whole rows to `sums`.
+#[inline(always)]
+fn add_gradient_sums<T: Element, const SILU: bool>(dy: &[T], x: &[T], of: Channels, sums: &mut [[f64; 2]]) {
+    let channels = of.gamma.len();
+    let width = channels / sums.len();
+    for first in (0..channels).step_by(LANES) {
+        let range = first..channels.min(first + LANES);
+        let of = of.lanes(range.clone());
+        let (mut sum, mut dot) = ([0.0f32; LANES], [0.0f32; LANES]);
+        for (dy, x) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)) {
+            let (hat, grad) = of.pairs::<SILU>(&lanes::load(&dy[range.clone()]), &lanes::load(&x[range.clone()]));
+            for i in 0..LANES {
+                sum[i] += grad[i];
+                dot[i] += grad[i] * hat[i];
             }
-            add_to_groups(sums, channels / sums.len(), first, (0..len).map(|i| [f64::from(sum[i]), f64::from(dot[i])]));
+        }
+        for (i, c) in range.enumerate() {
+            let group = &mut sums[c / width];
+            group[0] += f64::from(sum[i]);
+            group[1] += f64::from(dot[i]);
         }
     }
 }
 
+vectorize! {
+    fn gradient_sums<T: Element>(dy: &[T], x: &[T], of: Channels<'_>, silu: bool, sums: &mut [[f64; 2]]) {
+        if silu {
+            add_gradient_sums::<T, true>(dy, x, of, sums);
+        } else {
+            add_gradient_sums::<T, false>(dy, x, of, sums);
+        }
+    }
+}
+
+/// ∂x = ρ (g − mean(g) − x̂ mean(g x̂)) for whole rows; `means` holds the two means of each channel's group.
 #[inline(always)]
-fn add_gradients<T: Element, const SILU: bool>(dy: &[T], x: &[T], of: Channels, sum: &mut [f32; LANES], dot: &mut [f32; LANES]) {
-    let mut add = |i: usize| {
-        let (hat, grad) = of.pair(i, dy[i].to_f32(), x[i].to_f32(), SILU);
-        sum[i] += grad;
-        dot[i] += grad * hat;
-    };
-    if x.len() == LANES {
-        (0..LANES).for_each(&mut add);
-    } else {
-        (0..x.len()).for_each(&mut add);
+fn write_gradient<T: Element, const SILU: bool>(dy: &[T], x: &[T], of: Channels, means: [&[f32]; 2], dx: &mut [T]) {
+    let channels = of.gamma.len();
+    for first in (0..channels).step_by(LANES) {
+        let range = first..channels.min(first + LANES);
+        let of = of.lanes(range.clone());
+        let (sum, dot) = (lanes::load(&means[0][range.clone()]), lanes::load(&means[1][range.clone()]));
+        for ((dy, x), dx) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)).zip(dx.chunks_exact_mut(channels)) {
+            let (hat, mut grad) = of.pairs::<SILU>(&lanes::load(&dy[range.clone()]), &lanes::load(&x[range.clone()]));
+            for i in 0..LANES {
+                grad[i] = of.rstd[i] * (grad[i] - sum[i] - hat[i] * dot[i]);
+            }
+            lanes::store(&grad, &mut dx[range.clone()]);
+        }
     }
 }
 
 vectorize! {
-    /// ∂x = ρ (g − mean(g) − x̂ mean(g x̂)) for whole rows; `sum` and `dot` hold the two means of each channel's group.
-    fn backward_rows<T: Element>(dy: &[T], x: &[T], of: Channels<'_>, sum: &[f32], dot: &[f32], silu: bool, dx: &mut [T]) {
-        let channels = of.gamma.len();
-        let (of, sum, dot) = (of.part(0, channels), &sum[..channels], &dot[..channels]);
-        for ((dy, x), dx) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)).zip(dx.chunks_exact_mut(channels)) {
-            if silu {
-                for c in 0..channels {
-                    let (hat, grad) = of.pair(c, dy[c].to_f32(), x[c].to_f32(), true);
-                    dx[c] = T::from_f32(of.rstd[c] * (grad - sum[c] - hat * dot[c]));
-                }
-            } else {
-                for c in 0..channels {
-                    let (hat, grad) = of.pair(c, dy[c].to_f32(), x[c].to_f32(), false);
-                    dx[c] = T::from_f32(of.rstd[c] * (grad - sum[c] - hat * dot[c]));
-                }
-            }
+    fn backward_rows<T: Element>(dy: &[T], x: &[T], of: Channels<'_>, means: [&[f32]; 2], silu: bool, dx: &mut [T]) {
+        if silu {
+            write_gradient::<T, true>(dy, x, of, means, dx);
+        } else {
+            write_gradient::<T, false>(dy, x, of, means, dx);
         }
     }
 }
@@ -326,6 +326,6 @@ fn backward<T: Element>(op: &GroupNormGrad, call: &mut Call) {
         let dx = unsafe { dx.slice_mut::<T>(elements.start, elements.len()) };
         let of = Channels::new(own, gamma, beta);
         let (sum, dot) = own[2 * channels..].split_at(channels);
-        backward_rows(&upstream[elements.clone()], &input[elements], of, sum, dot, op.silu, dx);
+        backward_rows(&upstream[elements.clone()], &input[elements], of, [sum, dot], op.silu, dx);
     });
 }

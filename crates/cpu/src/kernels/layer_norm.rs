@@ -29,9 +29,13 @@ fn mean<T: Element>(x: &[T]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (whole, rest) = x.as_chunks::<LANES>();
     for chunk in whole {
-        lanes.iter_mut().zip(chunk).for_each(|(l, x)| *l += x.to_f32());
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane += x.to_f32();
+        }
     }
-    lanes.iter_mut().zip(rest).for_each(|(l, x)| *l += x.to_f32());
+    for (lane, x) in lanes.iter_mut().zip(rest) {
+        *lane += x.to_f32();
+    }
     total(lanes) / x.len() as f32
 }
 

@@ -1,7 +1,7 @@
 //! Weighted mean squared error, summed in f64 piece by piece, and its gradient.
 
 use super::{Call, Kernel};
-use crate::block::{BLOCK, Shared, each_block, load, store, with_activation};
+use crate::block::{BLOCK, Shared, blocks, load, store, with_activation};
 use crate::element::Element;
 use crate::isa::vectorize;
 use crate::lanes::{LANES, total};
@@ -84,14 +84,16 @@ vectorize! {
     /// out = factor · (pred − target) over a range; out may be pred.
     fn difference<T: Element>(pred: *const T, target: &[f32], factor: f32, out: *mut T, range: Range<usize>) {
         let mut block = [0.0; BLOCK];
-        each_block(range, |start, len| {
+        for (start, len) in blocks(range) {
             let block = &mut block[..len];
             // SAFETY: the range lies in pred and out (checked by the caller), and this piece of out is ours.
             unsafe { load(pred.add(start), block) };
-            block.iter_mut().zip(&target[start..start + len]).for_each(|(p, t)| *p = factor * (*p - t));
+            for (p, t) in block.iter_mut().zip(&target[start..start + len]) {
+                *p = factor * (*p - t);
+            }
             // SAFETY: as above.
             unsafe { store(block, out.add(start)) };
-        });
+        }
     }
 }
 

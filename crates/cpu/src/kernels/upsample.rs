@@ -4,7 +4,7 @@ use super::{Call, Kernel};
 use crate::block::{Shared, with_activation};
 use crate::element::Element;
 use crate::isa::vectorize;
-use crate::lanes::LANES;
+use crate::lanes::{LANES, load, store};
 use crate::pieces::each_piece;
 use crate::tensor::Tensor;
 use graph::ops::{Upsample, UpsampleGrad};
@@ -36,26 +36,29 @@ impl Kernel for Upsample {
 }
 
 /// The pixels of a line of `large` that copy pixel `i` of a line of `small`: all j with ⌊j·small/large⌋ = i.
+#[inline(always)]
 fn copies(i: usize, small: usize, large: usize) -> Range<usize> {
     (i * large).div_ceil(small)..((i + 1) * large).div_ceil(small)
 }
 
 vectorize! {
-    /// out = the sum of the pixels of `lines` × `columns` of one map of width `w`.
-    fn sum_pixels<T: Element>(map: &[T], w: usize, lines: Range<usize>, columns: Range<usize>, out: &mut [T]) {
-        let channels = out.len();
-        for (block, out) in out.chunks_mut(LANES).enumerate() {
-            let mut lanes = [0.0f32; LANES];
-            for i in lines.clone() {
-                for j in columns.clone() {
-                    let pixel = &map[(i * w + j) * channels + block * LANES..][..out.len()];
-                    match pixel.first_chunk::<LANES>() {
-                        Some(pixel) => lanes.iter_mut().zip(pixel).for_each(|(l, v)| *l += v.to_f32()),
-                        None => lanes.iter_mut().zip(pixel).for_each(|(l, v)| *l += v.to_f32()),
+    /// One line of pixels of `channels`: each the sum of the pixels of `lines` of one map of width `w` that copy it.
+    fn sum_line<T: Element>(map: &[T], w: usize, lines: Range<usize>, channels: usize, out: &mut [T]) {
+        let pixels = out.len() / channels;
+        for (j, out) in out.chunks_exact_mut(channels).enumerate() {
+            let columns = copies(j, pixels, w);
+            for (block, out) in out.chunks_mut(LANES).enumerate() {
+                let mut sum = [0.0f32; LANES];
+                for i in lines.clone() {
+                    for j in columns.clone() {
+                        let pixel = load(&map[(i * w + j) * channels + block * LANES..][..out.len()]);
+                        for lane in 0..LANES {
+                            sum[lane] += pixel[lane];
+                        }
                     }
                 }
+                store(&sum, out);
             }
-            out.iter_mut().zip(&lanes).for_each(|(o, l)| *o = T::from_f32(*l));
         }
     }
 }
@@ -78,8 +81,6 @@ fn gradient<T: Element>(dy: &Tensor, dx: &Tensor) {
         let map = &upstream[b * large_h * large_w * channels..(b + 1) * large_h * large_w * channels];
         // SAFETY: the line is this piece's.
         let out = unsafe { dx.slice_mut::<T>(line * w * channels, w * channels) };
-        for (j, pixel) in out.chunks_exact_mut(channels).enumerate() {
-            sum_pixels(map, large_w, copies(i, h, large_h), copies(j, w, large_w), pixel);
-        }
+        sum_line(map, large_w, copies(i, h, large_h), channels, out);
     });
 }
