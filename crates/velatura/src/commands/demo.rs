@@ -79,7 +79,7 @@ fn load(folder: &Path, steps: Option<u64>) -> Result<config::Loaded> {
     let path = |name: &str| folder.join(name).display().to_string();
     let mut overrides = vec![
         ("model.name_or_path".to_string(), path("tiny-emoji")),
-        ("datasets[0].folder_path".to_string(), path("dataset")),
+        ("datasets.0.folder_path".to_string(), path("dataset")),
         ("training_folder".to_string(), path("output")),
     ];
     overrides.extend(steps.map(|steps| ("train.steps".to_string(), steps.to_string())));

@@ -37,7 +37,7 @@ pub fn local(key: &str, name: &str, terminal: &mut Terminal) -> Result<PathBuf> 
 }
 
 pub fn backend() -> Result<Box<dyn Backend>> {
-    Ok(Box::new(cpu::Cpu::new()))
+    Ok(Box::new(cpu::Cpu::new()?))
 }
 
 /// An absolute path for people to find.
