@@ -6,6 +6,7 @@ use conform::isolated::{Isolated, Outcome};
 use conform::values::{decode, evaluate, input_metas, inputs};
 use conform::{large, rng};
 use cpu::Cpu;
+use cpu::isa::Isa;
 use graph::ops::{self, Case, CaseTypes, Rule};
 use graph::{Array, Op, for_each_op};
 
@@ -20,8 +21,7 @@ fn cpu(threads: usize) -> Cpu {
 }
 
 /// Checks every output of a run against the oracle.
-fn check(case: &Case, inputs: &[Array], outcome: &Outcome, mode: &str) {
-    let wanted = evaluate(&case.op, inputs);
+fn check(case: &Case, wanted: &[Array], outcome: &Outcome, mode: &str) {
     for (i, (want, meta)) in wanted.iter().zip(&outcome.metas).enumerate() {
         let before = outcome.before[i].as_ref();
         let want = before.map_or_else(|| want.clone(), |b| b.zip(want, |b, w| b + w));
@@ -33,11 +33,16 @@ fn check(case: &Case, inputs: &[Array], outcome: &Outcome, mode: &str) {
 }
 
 fn compare(name: &str, cases: Cases) {
-    let (mut rng, mut cpu) = (rng(name), cpu(2));
+    let mut rng = rng(name);
+    let machine = |isa: &Isa| (isa.name(), Cpu::with_isa(2, *isa).expect("a machine with threads"));
+    let mut machines: Vec<(&str, Cpu)> = Isa::available().iter().map(machine).collect();
     for case in all_cases(name, cases) {
         let inputs = inputs(&case, &mut rng);
         let op = Isolated { op: &case.op, metas: input_metas(&case), inputs: &inputs, in_place: None };
-        check(&case, &inputs, &op.run(&mut cpu, &mut rng), "apart");
+        let wanted = evaluate(&case.op, &inputs);
+        for (isa, cpu) in &mut machines {
+            check(&case, &wanted, &op.run(cpu, &mut rng), isa);
+        }
     }
 }
 
@@ -49,7 +54,7 @@ fn in_place(name: &str, cases: Cases) {
         for input in case.op.rule().in_place().iter().filter(|i| metas[**i].bytes() == bytes) {
             let inputs = inputs(&case, &mut rng);
             let op = Isolated { op: &case.op, metas: metas.clone(), inputs: &inputs, in_place: Some(*input) };
-            check(&case, &inputs, &op.run(&mut cpu, &mut rng), &format!("in place of input {input}"));
+            check(&case, &evaluate(&case.op, &inputs), &op.run(&mut cpu, &mut rng), &format!("in place of input {input}"));
         }
     }
 }

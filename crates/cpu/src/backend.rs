@@ -35,9 +35,14 @@ impl Cpu {
     }
 
     pub fn with_threads(threads: usize) -> Result<Cpu> {
-        let isa = Isa::chosen()?;
+        Cpu::with_isa(threads, Isa::chosen()?)
+    }
+
+    /// With kernels of one instruction set, which the machine must have: tests walk them all.
+    pub fn with_isa(threads: usize, isa: Isa) -> Result<Cpu> {
+        ensure!(Isa::available().contains(&isa), "this machine has no {}", isa.name());
         let named = |i| format!("velatura-cpu-{i}");
-        let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(named).build();
+        let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(named).start_handler(move |_| isa.keep()).build();
         Ok(Cpu { pool: pool.with_context(|| format!("cannot start {threads} threads"))?, isa, buffers: Vec::new() })
     }
 

@@ -59,6 +59,11 @@ impl Isa {
         result
     }
 
+    /// Makes this the path of the calling thread from now on: a pool's workers all take their pool's.
+    pub(crate) fn keep(self) {
+        FORCED.set(Some(self));
+    }
+
     #[cfg(target_arch = "x86_64")]
     fn is_available(self) -> bool {
         macro_rules! has { ($($feature:tt)*) => { [$(std::arch::is_x86_feature_detected!($feature)),*].iter().all(|has| *has) }; }
