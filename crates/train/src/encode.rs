@@ -51,7 +51,13 @@ impl Caches {
     }
 
     /// Makes what is missing. Takes the backend for a session of its own, and gives it back.
-    pub fn fill(&self, run: &Prepared, backend: Box<dyn Backend>, interrupt: &Interrupt, reporter: &mut dyn Reporter) -> Result<Box<dyn Backend>> {
+    pub fn fill(
+        &self,
+        run: &Prepared,
+        backend: Box<dyn Backend>,
+        interrupt: &Interrupt,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Box<dyn Backend>> {
         let texts = self.texts_of(run);
         let missing_text = texts.iter().any(|text| !self.texts.has(text));
         let views = run.dataset.views();

@@ -11,13 +11,21 @@ pub enum Event<'a> {
     /// Something that the user may want to change.
     Warning(String),
     /// A stretch of work of `total` units begins (encoding latents, sampling, …).
-    Begin { what: &'a str, total: u64 },
+    Begin {
+        what: &'a str,
+        total: u64,
+    },
     /// `done` of the units of the stretch that began last.
-    Done { done: u64 },
+    Done {
+        done: u64,
+    },
     /// The stretch is over.
     End,
     /// Training starts at this step, out of so many.
-    Training { first: u64, total: u64 },
+    Training {
+        first: u64,
+        total: u64,
+    },
     Step(&'a Row),
     Saved(&'a Path),
     Sampled(&'a Path),

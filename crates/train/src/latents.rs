@@ -57,7 +57,8 @@ impl Latents {
 
     /// Counts an entry that is there.
     pub fn count_reuse(&self, dataset: &Dataset, view: View) -> Result<()> {
-        self.cache.get_or_encode(&self.key(dataset, view), || anyhow::bail!("a cache entry disappeared while the run started; start again"))?;
+        self.cache
+            .get_or_encode(&self.key(dataset, view), || anyhow::bail!("a cache entry disappeared while the run started; start again"))?;
         Ok(())
     }
 

@@ -74,7 +74,8 @@ pub fn start_from(file: &LoraFile, adapters: &Adapters, factors: &mut [Factor]) 
         set(factors, &up, module.up.iter().map(|v| v * rescale).collect())?;
     }
     if folded > 0 {
-        notices.push(format!("{folded} parts of the LoRA to start from have another alpha: the difference is folded into their up factors"));
+        notices
+            .push(format!("{folded} parts of the LoRA to start from have another alpha: the difference is folded into their up factors"));
     }
     let fresh = adapters.len() - file.modules.len();
     if fresh > 0 {

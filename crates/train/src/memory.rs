@@ -61,7 +61,12 @@ impl MemoryPlan {
     /// Refuses a run that can't fit into the user's budget or into what the machine has free.
     pub fn check(&self, budget: u64) -> Result<()> {
         let advice = "; train.gradient_checkpointing: true, a smaller resolution or batch_size, or a lower rank need less";
-        ensure!(budget == 0 || self.peak <= budget, "this run needs {}, more than memory.budget ({}){advice}", human(self.peak), human(budget));
+        ensure!(
+            budget == 0 || self.peak <= budget,
+            "this run needs {}, more than memory.budget ({}){advice}",
+            human(self.peak),
+            human(budget)
+        );
         let free = free_bytes().unwrap_or(u64::MAX);
         ensure!(self.peak <= free, "this run needs {}, but only {} of memory are free{advice}", human(self.peak), human(free));
         Ok(())

@@ -52,7 +52,8 @@ impl Metrics {
     /// Opens the file of a run that has done `step` steps: later rows, and a last row that was cut by a crash, are removed.
     pub fn open(path: &Path, step: u64) -> Result<Metrics> {
         if path.exists() {
-            let rows: Vec<String> = read(path)?.into_iter().filter(|row| row.step <= step).map(|row| to_line(&row)).collect::<Result<_>>()?;
+            let rows: Vec<String> =
+                read(path)?.into_iter().filter(|row| row.step <= step).map(|row| to_line(&row)).collect::<Result<_>>()?;
             base::fs::write_atomic(path, rows.concat().as_bytes())?;
         }
         let file = OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("can't open {}", path.display()))?;
@@ -95,7 +96,17 @@ mod tests {
     use super::*;
 
     fn row(step: u64) -> Row {
-        Row { step, epoch: 0.5, loss: Some(0.1), lr: 1e-4, grad_norm: None, files: vec!["a b.png".into()], skipped: 0, seconds: Seconds::default(), peak_bytes: 7 }
+        Row {
+            step,
+            epoch: 0.5,
+            loss: Some(0.1),
+            lr: 1e-4,
+            grad_norm: None,
+            files: vec!["a b.png".into()],
+            skipped: 0,
+            seconds: Seconds::default(),
+            peak_bytes: 7,
+        }
     }
 
     #[test]

@@ -33,7 +33,8 @@ impl Model {
         let mut warnings = Vec::new();
         let unknown = parts.unknown_keys();
         if !unknown.is_empty() {
-            warnings.push(format!("the model's configs have keys that this version does not know and does not use: {}", unknown.join(", ")));
+            warnings
+                .push(format!("the model's configs have keys that this version does not know and does not use: {}", unknown.join(", ")));
         }
         let vae = vae_path.map(|path| open_vae(path, &mut parts)).transpose()?;
         let tokenizer = match checkpoint.tokenizer_dir() {
@@ -44,7 +45,7 @@ impl Model {
             }
         };
         let schedule = schedule(&checkpoint, config, parts.family)?;
-        let source = Arc::new(Source { model: checkpoint, vae });
+        let source = Arc::new(Source::new(checkpoint, vae));
         Ok(Model { source, parts, tokenizer, schedule, clip_skip: config.clip_skip, stored: config.dtype, warnings })
     }
 
@@ -69,7 +70,9 @@ fn check_arch(config: &ModelConfig, family: Family, path: &Path) -> Result<()> {
     let wanted = match arch {
         "sd" | "sd1" | "sd15" | "sd1.5" | "sd_1.5" => Family::Sd1,
         "sd2" | "sd20" | "sd21" | "sd2.0" | "sd2.1" => Family::Sd2,
-        other => bail!("model.arch: {other} is not supported by this version; sd1 and sd2 are (leave it out: the family is read from the file)"),
+        other => {
+            bail!("model.arch: {other} is not supported by this version; sd1 and sd2 are (leave it out: the family is read from the file)")
+        }
     };
     ensure!(wanted == family, "model.arch is {arch}, but {} is {}", path.display(), family.describe());
     Ok(())

@@ -35,7 +35,13 @@ pub struct Finished {
 }
 
 /// Trains to the end (or until interrupted: an [`Interrupted`] error, after a resumable state was saved).
-pub fn train(run: &Prepared, backend: Box<dyn Backend>, start: Start, interrupt: &Interrupt, reporter: &mut dyn Reporter) -> Result<Finished> {
+pub fn train(
+    run: &Prepared,
+    backend: Box<dyn Backend>,
+    start: Start,
+    interrupt: &Interrupt,
+    reporter: &mut dyn Reporter,
+) -> Result<Finished> {
     MemoryPlan::new(run, backend.as_ref())?.check(run.config.memory.budget)?;
     let folder = RunFolder::open(&run.folder(), &run.config.name, start)?;
     let saved = resume_state(run, &folder, start, reporter)?;
@@ -73,7 +79,10 @@ fn resume_state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut
         note(format!("learning rate: config {:e}, saved {:e}; using the config's", base_lr(&run.config), saved.lr));
     }
     if saved.total_steps != run.steps {
-        note(format!("length: config {} steps, saved {}; using the config's, also for the learning-rate schedule", run.steps, saved.total_steps));
+        note(format!(
+            "length: config {} steps, saved {}; using the config's, also for the learning-rate schedule",
+            run.steps, saved.total_steps
+        ));
     }
     if saved.seed != run.config.seed {
         note(format!("seed: config {}, saved {}; using the config's from here on", run.config.seed, saved.seed));
@@ -90,7 +99,11 @@ fn data_identity(run: &Prepared) -> String {
     for item in &run.dataset.items {
         let picture = &run.dataset.entries[item.entry].picture;
         words.extend([base::rng::name_word(&picture.file), u64::from(item.bucket.width), u64::from(item.bucket.height)]);
-        words.extend([u64::from(item.repeats), u64::from(item.flip), u64::from_le_bytes(picture.content[..8].try_into().expect("8 bytes"))]);
+        words.extend([
+            u64::from(item.repeats),
+            u64::from(item.flip),
+            u64::from_le_bytes(picture.content[..8].try_into().expect("8 bytes")),
+        ]);
     }
     format!("{:016x}", base::rng::mix(&words))
 }
@@ -131,7 +144,8 @@ fn first_params(run: &Prepared, places: &[ParamPlace], reporter: &mut dyn Report
     let mut factors = run.adapters.init(run.config.seed);
     if let Some(path) = &run.config.network.pretrained_lora_path {
         let file = weights::lora::read(path)?;
-        let notices = lora::start_from(&file, &run.adapters, &mut factors).with_context(|| format!("can't start from {}", path.display()))?;
+        let notices =
+            lora::start_from(&file, &run.adapters, &mut factors).with_context(|| format!("can't start from {}", path.display()))?;
         reporter.report(Event::Notice(format!("starting from the LoRA {}", path.display())));
         notices.into_iter().for_each(|text| reporter.report(Event::Notice(text)));
     }
@@ -153,7 +167,10 @@ fn saved_params(state: &State, places: &[ParamPlace]) -> Result<Vec<f32>> {
     let mut params = Vec::new();
     for place in places {
         let values = state.params.get(&place.name).with_context(|| {
-            format!("the saved state has no {}: this config trains other modules than the saved run did; set them back, or begin a new run", place.name)
+            format!(
+                "the saved state has no {}: this config trains other modules than the saved run did; set them back, or begin a new run",
+                place.name
+            )
         })?;
         ensure!(
             values.len() == place.shape.elements(),
@@ -256,7 +273,8 @@ impl Loop<'_> {
         }
         self.skipped += 1;
         self.in_a_row += 1;
-        self.reporter.report(Event::Warning(format!("step {}: the loss or a gradient is not a finite number; the update is not applied", step + 1)));
+        self.reporter
+            .report(Event::Warning(format!("step {}: the loss or a gradient is not a finite number; the update is not applied", step + 1)));
         if self.in_a_row >= self.run.config.train.max_non_finite_steps {
             bail!(
                 "{} updates in a row were not finite (train.max_non_finite_steps); nothing of them was applied. A lower train.lr, \

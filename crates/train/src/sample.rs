@@ -32,7 +32,7 @@ impl Request {
         let chunks = count(&prompt.prompt)?.max(if guided(&prompt) { count(&prompt.neg)? } else { 1 });
         let step = model.factor() as u32;
         anyhow::ensure!(
-            prompt.width % step == 0 && prompt.height % step == 0,
+            prompt.width.is_multiple_of(step) && prompt.height.is_multiple_of(step),
             "a picture of {}×{} pixels: sides must be multiples of {step}",
             prompt.width,
             prompt.height

@@ -65,7 +65,9 @@ impl Saver<'_> {
             config::Layout::Diffusers => Layout::Diffusers,
         };
         let report = weights::lora::write(path, &file, layout, config.dtype)?;
-        for (share, what) in [(report.zeros_share, "became 0"), (report.infinite_share, "are too large for it and were cut to its largest number")] {
+        for (share, what) in
+            [(report.zeros_share, "became 0"), (report.infinite_share, "are too large for it and were cut to its largest number")]
+        {
             if share > 0.0 {
                 reporter.report(Event::Warning(format!(
                     "saved as {} {:.2} % of the LoRA's values {what}; save.dtype: float32 keeps them",
@@ -130,7 +132,9 @@ impl Saver<'_> {
 
     fn tags(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         let datasets = self.run.config.datasets.iter().enumerate();
-        datasets.map(|(i, d)| (d.folder_path.display().to_string(), self.run.dataset.tag_frequency(i, MOST_TAGS).into_iter().collect())).collect()
+        datasets
+            .map(|(i, d)| (d.folder_path.display().to_string(), self.run.dataset.tag_frequency(i, MOST_TAGS).into_iter().collect()))
+            .collect()
     }
 }
 

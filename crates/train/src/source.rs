@@ -5,15 +5,22 @@ use base::{DType, Shape};
 use engine::WeightSource;
 use graph::Meta;
 use std::borrow::Cow;
-use weights::Checkpoint;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use weights::checkpoint::{Checkpoint, RESIDENT_BYTES};
 
 /// The checkpoints that a run reads: the model, and a VAE of its own if the config names one.
 pub struct Source {
-    pub model: Checkpoint,
-    pub vae: Option<Checkpoint>,
+    model: Checkpoint,
+    vae: Option<Checkpoint>,
+    /// Bytes read since the files' pages were last given back.
+    resident: AtomicUsize,
 }
 
 impl Source {
+    pub fn new(model: Checkpoint, vae: Option<Checkpoint>) -> Source {
+        Source { model, vae, resident: AtomicUsize::new(0) }
+    }
+
     /// The checkpoint that holds the tensors of `component`, or of the component that a tensor's name starts with.
     pub fn of(&self, name: &str) -> &Checkpoint {
         match &self.vae {
@@ -55,6 +62,11 @@ impl WeightSource for Source {
     fn read(&self, name: &str, meta: &Meta) -> Result<Cow<'_, [u8]>> {
         let checkpoint = self.of(name);
         let tensor = checkpoint.tensor(name)?;
+        // Whatever was read before has been copied: without this a loaded model would stand in memory twice.
+        if self.resident.fetch_add(tensor.bytes.len(), Ordering::Relaxed) > RESIDENT_BYTES {
+            self.release();
+            self.resident.store(0, Ordering::Relaxed);
+        }
         let expected = file_order(&meta.shape);
         let found = tensor.shape.squeezed_to(expected.rank());
         ensure!(
@@ -67,7 +79,8 @@ impl WeightSource for Source {
         if tensor.dtype == meta.dtype {
             return Ok(bytes);
         }
-        let values = base::dtype::to_f32(tensor.dtype, &bytes).with_context(|| format!("tensor {name} is of type {}, which holds no weights", tensor.dtype))?;
+        let values = base::dtype::to_f32(tensor.dtype, &bytes)
+            .with_context(|| format!("tensor {name} is of type {}, which holds no weights", tensor.dtype))?;
         let converted = base::dtype::from_f32(meta.dtype, &values).context("weights are kept in a float type")?;
         Ok(Cow::Owned(converted))
     }

@@ -105,7 +105,18 @@ impl Trainer {
         session.set_params(&params)?;
         session.clear_gradients()?;
         let (clip, gradients) = (Clip::new(params.len()), vec![0.0; params.len()]);
-        Ok(Trainer { session, programs, loss, optimizer, clip, max_grad_norm, params, gradients, staging: Staging::default(), group: (0.0, 0) })
+        Ok(Trainer {
+            session,
+            programs,
+            loss,
+            optimizer,
+            clip,
+            max_grad_norm,
+            params,
+            gradients,
+            staging: Staging::default(),
+            group: (0.0, 0),
+        })
     }
 
     pub fn params(&self) -> &[f32] {

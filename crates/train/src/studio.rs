@@ -58,7 +58,13 @@ impl Studio {
 }
 
 /// Loads `programs` with the LoRA's factors for `adapters`.
-fn session(model: &Model, lora: Option<&LoraFile>, adapters: &Adapters, programs: Vec<Program>, backend: Box<dyn Backend>) -> Result<Session> {
+fn session(
+    model: &Model,
+    lora: Option<&LoraFile>,
+    adapters: &Adapters,
+    programs: Vec<Program>,
+    backend: Box<dyn Backend>,
+) -> Result<Session> {
     let mut session = Session::new(backend, programs, model.source.as_ref()).context("the base model can't be loaded")?;
     if let Some(file) = lora.filter(|_| !adapters.is_empty()) {
         let params = flat(&lora::factors(&of_adapters(file, adapters), adapters)?, session.params())?;

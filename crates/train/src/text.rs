@@ -134,6 +134,8 @@ impl Embeddings {
     fn states(&self, text: &str) -> Result<Vec<f32>> {
         let entry = self.cache.get(&self.key(text));
         let states = entry.as_ref().and_then(|e| e.tensor("states")).map(|(_, values)| values.to_vec());
-        anyhow::Context::with_context(states, || format!("the embedding of \"{text}\" is gone from the cache; start the run again to make it anew"))
+        anyhow::Context::with_context(states, || {
+            format!("the embedding of \"{text}\" is gone from the cache; start the run again to make it anew")
+        })
     }
 }

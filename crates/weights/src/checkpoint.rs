@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 /// The parts that a Stable Diffusion model has, in canonical order.
 pub const COMPONENTS: [&str; 3] = ["unet", "vae", "text_encoder"];
 
+/// Mapped bytes that a reader may leave resident before it gives them back ([`Checkpoint::release`]).
+pub const RESIDENT_BYTES: usize = 64 << 20;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -220,8 +223,14 @@ impl Checkpoint {
     /// the same weights give the same identity whatever file they came from. Reads the whole component (about 1 s per GB).
     pub fn identity(&self, component: &str) -> Result<String> {
         let mut hash = Sha256::new();
+        let mut resident = 0;
         for name in self.component_names(component) {
             let tensor = self.tensor(name)?;
+            resident += tensor.bytes.len();
+            if resident > RESIDENT_BYTES {
+                self.release();
+                resident = 0;
+            }
             hash.update(format!("{name} {} {}\n", tensor.dtype, tensor.shape));
             hash.update(tensor.bytes);
         }

@@ -59,9 +59,9 @@ pub struct Facts {
     pub tag_frequency: TagFrequency,
     /// Dataset folders (names or paths) with their repeats and number of images.
     pub dataset_dirs: Vec<(String, u64, u64)>,
-    /// Seconds since 1970, UTC.
-    pub started_at: f64,
-    pub finished_at: f64,
+    /// Seconds since 1970, UTC. Without them the same run gives the same file.
+    pub started_at: Option<f64>,
+    pub finished_at: Option<f64>,
     /// Words that call the LoRA's subject up.
     pub trigger_phrase: Option<String>,
     pub comment: Option<String>,
@@ -124,8 +124,8 @@ fn training_record(facts: &Facts, out: &mut BTreeMap<String, String>) {
     put_some(out, "ss_noise_offset", facts.noise_offset);
     put_some(out, "ss_min_snr_gamma", facts.min_snr_gamma);
     put_some(out, "ss_clip_skip", facts.clip_skip);
-    put(out, "ss_training_started_at", facts.started_at);
-    put(out, "ss_training_finished_at", facts.finished_at);
+    put_some(out, "ss_training_started_at", facts.started_at);
+    put_some(out, "ss_training_finished_at", facts.finished_at);
     put_some(out, "ss_training_comment", facts.comment.as_ref());
 }
 
@@ -178,7 +178,7 @@ fn model_spec(facts: &Facts, out: &mut BTreeMap<String, String>) {
     put_some(out, "modelspec.architecture", architecture);
     put(out, "modelspec.implementation", "diffusers");
     put(out, "modelspec.title", base_name(&facts.output_name));
-    put(out, "modelspec.date", iso_date(facts.finished_at));
+    put_some(out, "modelspec.date", facts.finished_at.map(iso_date));
     let [width, height] = facts.resolution;
     put(out, "modelspec.resolution", format!("{width}x{height}"));
     put(out, "modelspec.prediction_type", if facts.v_prediction { "v" } else { "epsilon" });
@@ -247,7 +247,7 @@ mod tests {
             learning_rate: 1e-4,
             resolution: [512, 768],
             dataset_dirs: vec![("C:\\private\\set\\".to_owned(), 2, 28), ("/home/someone/set".to_owned(), 1, 3)],
-            finished_at: 1_796_040_000.0,
+            finished_at: Some(1_796_040_000.0),
             ..Facts::default()
         }
     }

@@ -25,7 +25,11 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let dtype = arguments.dtype.as_ref().map(read).transpose()?;
     let report = weights::inspect::convert(&arguments.input, &arguments.output, layout, dtype)?;
     if report.zeros_share > 0.0 || report.infinite_share > 0.0 {
-        eprintln!("warning: {:.2} % of the values became 0, {:.2} % were too large", report.zeros_share * 100.0, report.infinite_share * 100.0);
+        eprintln!(
+            "warning: {:.2} % of the values became 0, {:.2} % were too large",
+            report.zeros_share * 100.0,
+            report.infinite_share * 100.0
+        );
     }
     println!("{}", open::shown(&arguments.output));
     Ok(())

@@ -5,6 +5,7 @@ use crate::sheet::{Row, sheet};
 use crate::terminal::Terminal;
 use ::train::event::{Event, Reporter};
 use ::train::sample::{self, Picture, Request};
+use ::train::studio::Studio;
 use ::train::{Model, Start};
 use anyhow::{Context, Result};
 use base::DType;
@@ -12,7 +13,6 @@ use clap::Args;
 use config::RunConfig;
 use include_dir::{Dir, DirEntry, include_dir};
 use std::path::{Path, PathBuf};
-use ::train::studio::Studio;
 
 static MODEL: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../assets/tiny-emoji");
 static DATASET: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../assets/dataset");

@@ -107,12 +107,7 @@ impl Arguments {
     fn job(&self) -> Result<Job> {
         let mut job = match &self.config {
             Some(path) => job_of_config(path)?,
-            None => Job {
-                model: self.model_config()?,
-                lora: None,
-                sample: plain_sample_config(),
-                prompts: Vec::new(),
-            },
+            None => Job { model: self.model_config()?, lora: None, sample: plain_sample_config(), prompts: Vec::new() },
         };
         job.lora = self.lora.clone().or(job.lora);
         self.apply(&mut job.sample)?;
@@ -173,11 +168,7 @@ impl Arguments {
 fn job_of_config(path: &Path) -> Result<Job> {
     let config = config::load_file(path, &[])?.config;
     let lora = config.run_folder().join(format!("{}.safetensors", config.name));
-    ensure!(
-        lora.exists(),
-        "{} does not exist yet: train the config first, or give --lora a checkpoint of it",
-        open::shown(&lora)
-    );
+    ensure!(lora.exists(), "{} does not exist yet: train the config first, or give --lora a checkpoint of it", open::shown(&lora));
     Ok(Job { model: config.model, lora: Some(lora), prompts: config.sample.samples.clone(), sample: config.sample })
 }
 
@@ -207,6 +198,7 @@ fn write_noise(path: &Path, noise: &[f32], model: &train::Model, request: &Reque
     let channels = noise.len() / (height * width);
     let planes: Vec<f32> = (0..channels).flat_map(|c| noise.iter().skip(c).step_by(channels).copied()).collect();
     let bytes = base::dtype::from_f32(DType::F32, &planes).context("f32 is a float type")?;
-    let entry = Entry { name: "noise".into(), dtype: DType::F32, shape: Shape::from([1, channels, height, width]), bytes: Cow::Owned(bytes) };
+    let entry =
+        Entry { name: "noise".into(), dtype: DType::F32, shape: Shape::from([1, channels, height, width]), bytes: Cow::Owned(bytes) };
     weights::safetensors::write(path, &[entry], &BTreeMap::new())
 }

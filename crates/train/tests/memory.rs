@@ -1,0 +1,131 @@
+//! What a run takes is what was planned, and a step takes nothing more: an allocator that counts shows it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use base::DType;
+use common::{DTYPES, Tiny};
+use cpu::Cpu;
+use diffusion::{NoiseSchedule, Prediction, SchedulerConfig};
+use engine::{Program, Session};
+use graph::{Recompute, differentiate};
+use models::{AdapterSpec, Adapters};
+use serde_json::Map;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use velatura_train::step::{Batch, Form, Loss, Text, Trainer, layout};
+
+/// From this size on an allocation counts as memory for a tensor. Below are the small change of threads and error texts.
+const TENSOR_BYTES: usize = 4096;
+
+static WATCHING: AtomicBool = AtomicBool::new(false);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+fn note(bytes: usize) {
+    if bytes >= TENSOR_BYTES && WATCHING.load(Ordering::Relaxed) {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        LARGEST.fetch_max(bytes, Ordering::Relaxed);
+        if std::env::var_os("WHERE").is_some() {
+            WATCHING.store(false, Ordering::Relaxed);
+            eprintln!("{bytes} bytes at\n{}", std::backtrace::Backtrace::force_capture());
+            WATCHING.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        note(new_size);
+        unsafe { System.realloc(pointer, layout, new_size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Linear layers, convolutions and the text encoder, with dropout: every op of a training step.
+fn adapters(model: &Tiny) -> Adapters {
+    let spec = AdapterSpec {
+        rank: 4,
+        alpha: 4.0,
+        conv_rank: Some(4),
+        conv_alpha: Some(4.0),
+        dropout: 0.1,
+        text_encoder: true,
+        ..AdapterSpec::default()
+    };
+    Adapters::resolve(&spec, &model.parts.modules(1).unwrap()).unwrap()
+}
+
+const FORM: Form = Form { batch: 2, size: [16, 24] };
+const TOKENS: usize = 16;
+
+fn trainer(model: &Tiny, dtype: DType, recompute: bool) -> Trainer {
+    let adapters = adapters(model);
+    let (forward, loss) = model.training_forward(dtype, &adapters, [FORM.batch, FORM.size[0], FORM.size[1]], TOKENS);
+    let recompute = if recompute { Recompute::all(&forward) } else { Recompute::none() };
+    let backend = Box::new(Cpu::new().unwrap());
+    let program = Program::new("train", differentiate(forward, loss, &recompute), backend.as_ref());
+    let planned = Session::memory_of(std::slice::from_ref(&program)).unwrap();
+    let session = Session::new(backend, vec![program], model.source.as_ref()).unwrap();
+    assert_eq!(planned.total(), session.allocated_bytes(), "the plan and the backend disagree");
+
+    let params: Vec<f32> = adapters.init(7).into_iter().flat_map(|f| f.data).collect();
+    let layout = layout(&session, 1e-3, 1e-3, 1e-3).unwrap();
+    let optimizer = (optim::find("adamw").unwrap().build)(&Map::new(), layout).unwrap();
+    let schedule = NoiseSchedule::new(&SchedulerConfig::stable_diffusion(Prediction::Epsilon)).unwrap();
+    Trainer::new(session, HashMap::from([(FORM, 0)]), Loss { schedule, min_snr_gamma: 5.0 }, optimizer, 1.0, params).unwrap()
+}
+
+fn batch(step: u32) -> Batch {
+    let elements = FORM.batch * FORM.size[0] * FORM.size[1] * 4;
+    let wave = |rate: f32| (0..elements).map(|i| (i as f32 * rate).sin()).collect();
+    Batch {
+        form: FORM,
+        latents: wave(0.7),
+        noise: wave(1.3),
+        timesteps: vec![10, 900],
+        text: Text::Ids((0..(FORM.batch * TOKENS) as u32).map(|i| i % 98).collect()),
+        dropout_seed: [step, 1],
+    }
+}
+
+/// One test for all cases: the counter is the whole process's.
+#[test]
+fn sessions_take_the_planned_bytes_and_steps_allocate_no_tensor_memory() {
+    for (style, dtype, recompute) in common::STYLES.into_iter().flat_map(|s| DTYPES.map(|d| [(s, d, false), (s, d, true)])).flatten() {
+        let mut trainer = trainer(&Tiny::open(style), dtype, recompute);
+        let batches = [0, 1, 2].map(batch);
+        let mut step = |batch: &Batch| {
+            trainer.accumulate(batch).unwrap();
+            trainer.accumulate(batch).unwrap();
+            assert!(trainer.update(1e-3).unwrap().applied);
+        };
+        // The first step fills the staging vectors and starts the threads.
+        step(&batches[0]);
+        WATCHING.store(true, Ordering::SeqCst);
+        batches[1..].iter().for_each(&mut step);
+        WATCHING.store(false, Ordering::SeqCst);
+        let (count, largest) = (COUNT.swap(0, Ordering::SeqCst), LARGEST.swap(0, Ordering::SeqCst));
+        assert_eq!(count, 0, "{style} {dtype} recompute {recompute}: {count} allocations in two steps, the largest of {largest} bytes");
+    }
+}

@@ -1,0 +1,12 @@
+//! The program as its users meet it: processes on a tiny random model, their exit status, files and words.
+#![allow(clippy::unwrap_used)]
+
+mod lora_files;
+mod mistakes;
+mod place;
+mod plan;
+mod repeat;
+mod resume;
+mod sample;
+mod signals;
+mod variants;

@@ -1,0 +1,86 @@
+//! The same config gives the same bytes; what is not finite is never applied nor saved.
+
+use crate::place::Place;
+use serde_json::json;
+
+#[test]
+fn the_same_config_gives_the_same_file_and_another_seed_another() {
+    let place = Place::new("sd15");
+    let change = json!({"network": {"dropout": 0.1}, "train": {"batch_size": 2, "dtype": "bf16"}, "save": {"save_every": 2}});
+    place.train("a", change.clone());
+    place.train("b", change.clone());
+    place.assert_same_run("a", "b");
+    let mut other = change;
+    other["seed"] = json!(8);
+    place.train("c", other);
+    assert!(place.lora_bytes("a") != place.lora_bytes("c"));
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let place = Place::new("sd15");
+    for (file, threads) in [("one", "1"), ("five", "5")] {
+        let config = place.config(file, json!({"train": {"batch_size": 2}}));
+        let output = place.command(&["train", &config]).env("RAYON_NUM_THREADS", threads).output().unwrap();
+        assert!(output.status.success());
+    }
+    place.assert_same_run("one", "five");
+}
+
+#[test]
+fn samples_on_the_way_change_nothing() {
+    let place = Place::new("sd15");
+    place.train("bare", json!({}));
+    let samples = json!({"sample_every": 2, "prompts": ["a red pattern", "blue --w 64 --h 96"], "width": 64, "height": 64, "sample_steps": 3});
+    place.train("sampled", json!({"sample": samples}));
+    for name in ["run_000000000_0", "run_000000002_1", "run_000000004_0"] {
+        assert!(place.exists(&format!("sampled/run/samples/{name}.png")), "no sample {name}");
+    }
+    assert!(place.read("sampled/run/samples/run_000000000_0.png") != place.read("sampled/run/samples/run_000000004_0.png"));
+    place.assert_same_run("bare", "sampled");
+}
+
+#[test]
+fn recomputing_changes_nothing() {
+    let place = Place::new("sd15");
+    place.train("kept", json!({"train": {"gradient_checkpointing": false, "batch_size": 2}}));
+    place.train("recomputed", json!({"train": {"gradient_checkpointing": true, "batch_size": 2}}));
+    place.train("some", json!({"train": {"gradient_checkpointing": ["mid_block"], "batch_size": 2}}));
+    let losses = |file: &str| place.rows(file).into_iter().map(|r| r.loss.map(f64::to_bits)).collect::<Vec<_>>();
+    assert_eq!(losses("kept"), losses("recomputed"));
+    assert_eq!(losses("kept"), losses("some"));
+    let modules = |file: &str| place.lora(&format!("{file}/run/run.safetensors")).modules;
+    assert!(modules("kept") == modules("recomputed") && modules("kept") == modules("some"));
+}
+
+/// Overwrites the first number of a tensor of the model's UNet with an infinite one.
+fn spoil(place: &Place, tensor: &str) {
+    let file = "model/unet/diffusion_pytorch_model.safetensors";
+    let mut bytes = place.read(file);
+    let header_bytes = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header_bytes]).unwrap();
+    assert_eq!(header[tensor]["dtype"], "F16");
+    let start = 8 + header_bytes + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
+    bytes[start..start + 2].copy_from_slice(&0x7c00u16.to_le_bytes());
+    place.write(file, bytes);
+}
+
+#[test]
+fn steps_that_are_not_finite_are_counted_and_end_the_run_with_nothing_of_them_saved() {
+    let place = Place::new("sd15");
+    spoil(&place, "conv_out.weight");
+    let config = place.config("spoilt", json!({"train": {"steps": 10, "max_non_finite_steps": 3}, "save": {"save_every": 1}}));
+    let error = place.run(&["train", &config]).error();
+    assert!(error.contains("3 updates in a row") && error.contains("max_non_finite_steps"), "{error}");
+    let rows = place.rows("spoilt");
+    assert_eq!(rows.iter().map(|r| (r.step, r.skipped, r.loss)).collect::<Vec<_>>(), [(1, 1, None), (2, 1, None), (3, 1, None)]);
+    assert!(!place.exists("spoilt/run/run.safetensors"));
+    for entry in std::fs::read_dir(place.path("spoilt/run")).unwrap().chain(std::fs::read_dir(place.path("spoilt/run/state")).unwrap()) {
+        let path = entry.unwrap().path();
+        let file = if path.is_dir() { path.join("state.safetensors") } else { path };
+        if file.extension().is_some_and(|e| e == "safetensors") && file.exists() {
+            let file = weights::safetensors::File::open(&file).unwrap();
+            assert!(file.names().all(|name| file.tensor(name).unwrap().to_f32().unwrap().iter().all(|v| v.is_finite())));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A run that is killed, stopped or finished goes on to the same bits.
+
+use crate::place::Place;
+use serde_json::{Value, json};
+
+/// Everything that draws random numbers or counts: batches of two, accumulation, flips, dropped captions, dropout, a schedule.
+fn lively(steps: u64, dtype: &str) -> Value {
+    json!({
+        "network": {"dropout": 0.2},
+        "datasets": [{"flip_x": true, "caption_dropout_rate": 0.3, "num_repeats": 2}],
+        "train": {
+            "steps": steps, "dtype": dtype, "batch_size": 2, "gradient_accumulation": 2, "noise_offset": 0.05, "min_snr_gamma": 5,
+            "lr_scheduler": "cosine", "lr_warmup_steps": 3,
+        },
+        "save": {"save_every": 4, "max_step_saves_to_keep": 2},
+    })
+}
+
+#[test]
+fn a_run_killed_again_and_again_ends_with_the_bits_of_a_run_in_one_go() {
+    for (arch, dtype, kills) in [("sd15", "fp32", vec![2, 9, 9, 14, 19]), ("sd21", "bf16", vec![5, 13])] {
+        let place = Place::new(arch);
+        let steps = 24;
+        place.train("whole", lively(steps, dtype));
+        let config = place.config("killed", lively(steps, dtype));
+        for rows in kills {
+            place.run_until(&["train", &config, "--resume"], "killed", rows, "KILL");
+        }
+        place.run(&["train", &config, "--resume"]).good();
+        assert_eq!(place.rows("killed").len() as u64, steps);
+        place.assert_same_run("whole", "killed");
+    }
+}
+
+#[test]
+fn killed_in_the_middle_of_a_long_run_it_goes_on_from_the_newest_state() {
+    let place = Place::new("sd15");
+    let change = |steps: u64| json!({"train": {"steps": steps}, "save": {"save_every": 3}});
+    // Far longer than it takes to send a signal: the kill always meets a running process.
+    let config = place.config("killed", change(100_000));
+    let killed = place.run_until(&["train", &config], "killed", 5, "KILL");
+    assert_eq!(killed.status, None, "{}", killed.stderr);
+    assert!(!place.exists("killed/run/run.safetensors"));
+    let steps = place.rows("killed").len() as u64 + 2;
+    let config = place.config("killed", change(steps));
+    let resumed = place.run(&["train", &config, "--resume"]).good();
+    assert!(resumed.stderr.contains("going on after step"), "{}", resumed.stderr);
+    place.train("whole", change(steps));
+    place.assert_same_run("whole", "killed");
+}
+
+#[test]
+fn a_finished_run_says_so_and_a_longer_one_goes_on() {
+    let place = Place::new("sd15");
+    let change = |steps: u64| json!({"train": {"steps": steps, "batch_size": 2}, "save": {"save_every": 2}});
+    place.train("grown", change(4));
+    let bytes = place.lora_bytes("grown");
+    let again = place.run(&["train", "grown.yaml", "--resume"]).good();
+    assert!(again.stderr.contains("complete already: 4 of 4"), "{}", again.stderr);
+    assert!(again.stdout.contains("run.safetensors"), "{}", again.stdout);
+    assert!(place.lora_bytes("grown") == bytes);
+    for steps in [6, 8] {
+        let config = place.config("grown", change(steps));
+        place.run(&["train", &config, "--resume"]).good();
+        assert_eq!(place.rows("grown").last().unwrap().step, steps);
+    }
+    place.train("whole", change(8));
+    place.assert_same_run("whole", "grown");
+}
+
+#[test]
+fn old_checkpoints_go_by_number_and_foreign_files_stay() {
+    let place = Place::new("sd15");
+    let foreign = ["keep/run/run_12.safetensors", "keep/run/other_000000001.safetensors", "keep/run/state/mine/notes.txt"];
+    for file in foreign {
+        place.write(file, "mine");
+    }
+    place.train("keep", json!({"train": {"steps": 11}, "save": {"save_every": 1, "max_step_saves_to_keep": 2}}));
+    assert!(foreign.iter().all(|file| place.exists(file)));
+    let names = |folder: &str, start: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(place.path(folder)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = entries.filter(|name| name.starts_with(start)).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("keep/run", "run_0"), ["run_000000009.safetensors", "run_000000010.safetensors"]);
+    assert_eq!(names("keep/run/state", "0"), ["000000010", "000000011"]);
+    assert!(names("keep/run", ".run").is_empty() && names("keep/run/state", ".").is_empty());
+}
+
+#[test]
+fn a_damaged_state_is_passed_over_and_the_result_is_the_same() {
+    let place = Place::new("sd15");
+    let change = json!({"train": {"steps": 6}, "save": {"save_every": 2}});
+    place.train("whole", change.clone());
+    place.train("damaged", change);
+    for newest in ["damaged/run/state/000000006/state.safetensors", "damaged/run/state/000000004/manifest.json"] {
+        let mut bytes = place.read(newest);
+        bytes.truncate(bytes.len() / 2);
+        place.write(newest, bytes);
+    }
+    let resumed = place.run(&["train", "damaged.yaml", "--resume"]).good();
+    assert!(resumed.stderr.contains("000000006") && resumed.stderr.contains("000000004"), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("going on after step 2"), "{}", resumed.stderr);
+    place.assert_same_run("whole", "damaged");
+}
+
+#[test]
+fn an_existing_run_is_refused_and_over_moves_it_aside() {
+    let place = Place::new("sd15");
+    place.train("twice", json!({"train": {"steps": 2}}));
+    let bytes = place.lora_bytes("twice");
+    let error = place.run(&["train", "twice.yaml"]).error();
+    assert!(error.contains("--resume") && error.contains("--over"), "{error}");
+    assert!(place.lora_bytes("twice") == bytes);
+    place.run(&["train", "twice.yaml", "--over", "--set", "train.steps=3"]).good();
+    assert!(place.read("twice/run.old-1/run.safetensors") == bytes);
+    assert_eq!(place.rows("twice").len(), 3);
+}
