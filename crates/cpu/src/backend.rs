@@ -82,6 +82,24 @@ impl Cpu {
         Ok((unsafe { block.pointer().add(scratch.offset as usize) }, scratch.bytes as usize))
     }
 
+    /// Checks a step and runs its kernel on this thread, which is one of the pool's. The caller holds `self` mutably, so nobody else
+    /// looks at the buffers.
+    fn run_here(&self, step: &Step) -> Result<()> {
+        let inputs: [Tensor; MOST_INPUTS] = self.tensors(&step.inputs)?;
+        let outputs: [Tensor; MOST_OUTPUTS] = self.tensors(&step.outputs)?;
+        let (scratch, scratch_bytes) = self.scratch(&step.scratch)?;
+        check_overlaps(step)?;
+        let (inputs, outputs) = (&inputs[..step.inputs.len()], &outputs[..step.outputs.len()]);
+        let kernel = kernel(&step.op);
+        kernel.check(inputs)?;
+        let needed = scratch_needed(kernel, inputs, outputs);
+        ensure!(needed <= scratch_bytes as u64, "{scratch_bytes} bytes of scratch, but {needed} are needed");
+        // SAFETY: in range and overlapping nothing, by the checks above.
+        let scratch = unsafe { std::slice::from_raw_parts_mut(scratch, scratch_bytes) };
+        kernel.run(&mut Call { inputs, outputs, scratch });
+        Ok(())
+    }
+
     /// The tensors of `views`, in the first places of a fixed array.
     fn tensors<'a, const N: usize>(&self, views: &'a [View]) -> Result<[Tensor<'a>; N]> {
         let first = self.tensor(views.first().context("an op without inputs or outputs")?)?;
@@ -132,7 +150,6 @@ impl Touched {
 
 /// Outputs and scratch must not overlap anything, except output 0 the very bytes of an input that it may take over.
 fn check_overlaps(step: &Step) -> Result<()> {
-    let name = step.op.name();
     let in_place = step.op.rule().in_place();
     let scratch = Touched::by_scratch(&step.scratch);
     for (o, output) in step.outputs.iter().enumerate() {
@@ -140,15 +157,15 @@ fn check_overlaps(step: &Step) -> Result<()> {
         for (i, input) in step.inputs.iter().enumerate() {
             let same = input.buffer == output.buffer && input.offset == output.offset && input.meta.bytes() == output.meta.bytes();
             let may_share = same && (o == 0 && in_place.contains(&i) || matches!(step.op, Op::Reshape(_)));
-            ensure!(may_share || !written.overlaps(&Touched::by(input)), "{name}: output {o} overlaps input {i}");
+            ensure!(may_share || !written.overlaps(&Touched::by(input)), "output {o} overlaps input {i}");
         }
         let others = step.outputs[..o].iter().map(Touched::by);
         ensure!(
             !others.chain([Touched::by_scratch(&step.scratch)]).any(|t| t.overlaps(&written)),
-            "{name}: output {o} overlaps scratch or another output"
+            "output {o} overlaps scratch or another output"
         );
     }
-    ensure!(!step.inputs.iter().any(|v| Touched::by(v).overlaps(&scratch)), "{name}: scratch overlaps an input");
+    ensure!(!step.inputs.iter().any(|v| Touched::by(v).overlaps(&scratch)), "scratch overlaps an input");
     Ok(())
 }
 
@@ -196,21 +213,13 @@ impl Backend for Cpu {
     }
 
     fn run(&mut self, step: &Step) -> Result<()> {
-        let inputs: [Tensor; MOST_INPUTS] = self.tensors(&step.inputs).with_context(|| step.op.name())?;
-        let outputs: [Tensor; MOST_OUTPUTS] = self.tensors(&step.outputs).with_context(|| step.op.name())?;
-        let (scratch, scratch_bytes) = self.scratch(&step.scratch).with_context(|| step.op.name())?;
-        check_overlaps(step)?;
-        let (inputs, outputs) = (&inputs[..step.inputs.len()], &outputs[..step.outputs.len()]);
-        let kernel = kernel(&step.op);
-        kernel.check(inputs).with_context(|| step.op.name())?;
-        // SAFETY: in range and overlapping nothing, by the checks above; `self` is borrowed mutably while the kernel runs.
-        let scratch = unsafe { std::slice::from_raw_parts_mut(scratch, scratch_bytes) };
-        self.pool.install(|| {
-            let needed = scratch_needed(kernel, inputs, outputs);
-            ensure!(needed <= scratch.len() as u64, "{}: {} bytes of scratch, but {needed} are needed", step.op.name(), scratch.len());
-            kernel.run(&mut Call { inputs, outputs, scratch });
-            Ok(())
-        })
+        self.run_all(std::slice::from_ref(step))
+    }
+
+    fn run_all(&mut self, steps: &[Step]) -> Result<()> {
+        // One way into the pool and back: small steps then cost no change of threads.
+        let cpu = &*self;
+        cpu.pool.install(|| steps.iter().try_for_each(|step| cpu.run_here(step).with_context(|| step.op.name())))
     }
 
     fn allocated_bytes(&self) -> u64 {

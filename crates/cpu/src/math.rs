@@ -94,6 +94,14 @@ mod tests {
     }
 
     #[test]
+    fn huge_numbers_give_their_limits() {
+        for x in [100.0f32, 1e4, 1e19, 1e38] {
+            assert_eq!((silu(x), gelu(x), swish_slope(1.702, x), gelu_slope(x)), (x, x, 1.0, 1.0), "at {x}");
+            assert_eq!((silu(-x), gelu(-x), swish_slope(1.702, -x), gelu_slope(-x)), (0.0, 0.0, 0.0, 0.0), "at -{x}");
+        }
+    }
+
+    #[test]
     fn nonlinearities_are_within_two_millionths() {
         let relative = |value: f32, want: f32| (f64::from(value) / f64::from(want) - 1.0).abs();
         for (x, y) in [(1e-3f32, 80.0f32), (-80.0, -1e-3)] {

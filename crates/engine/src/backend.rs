@@ -58,6 +58,11 @@ pub trait Backend {
     /// Runs (or submits) one step.
     fn run(&mut self, step: &Step) -> Result<()>;
 
+    /// Runs (or submits) steps in order: what a device can do at once for a whole program, it does here.
+    fn run_all(&mut self, steps: &[Step]) -> Result<()> {
+        steps.iter().try_for_each(|step| self.run(step))
+    }
+
     /// Bytes allocated now, over all buffers.
     fn allocated_bytes(&self) -> u64;
 }

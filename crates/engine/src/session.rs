@@ -202,7 +202,7 @@ impl Session {
             );
             self.backend.write(view.buffer, view.offset, bytes)?;
         }
-        bound.steps.iter().try_for_each(|step| self.backend.run(step))
+        self.backend.run_all(&bound.steps)
     }
 
     /// Reads an output (f32) of the program that ran last.
