@@ -63,7 +63,7 @@ impl Tiny {
     pub fn open(style: &'static str) -> Tiny {
         let model = Checkpoint::open(&golden(style).join("model")).unwrap();
         let parts = StableDiffusion::of_checkpoint(&model).unwrap();
-        Tiny { style, source: Arc::new(Source { model, vae: None }), parts }
+        Tiny { style, source: Arc::new(Source::new(model, None)), parts }
     }
 
     /// A graph of this model, its matrices stored as a run stores them.
