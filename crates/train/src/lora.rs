@@ -1,10 +1,9 @@
 //! Between the trainer's flat parameters and LoRA files.
 
 use anyhow::{Result, bail, ensure};
-use engine::session::ParamPlace;
-use models::adapters::{Adapters, Factor, Kind, Module};
+use models::adapters::{self, Adapters, Factor, Kind, Module, ParamLayout};
 use std::collections::BTreeMap;
-use weights::lora::{LoraFile, LoraModule, ModuleShape};
+use weights::lora::{LoraFile, ModuleShape};
 
 fn module_shape(module: &Module) -> ModuleShape {
     let kernel = match module.kind {
@@ -20,37 +19,8 @@ pub fn module_shapes(modules: &[Module]) -> Vec<ModuleShape> {
 }
 
 /// The adapters' factors out of the flat slice, in file order.
-pub fn to_file(adapters: &Adapters, places: &[ParamPlace], params: &[f32], metadata: BTreeMap<String, String>) -> Result<LoraFile> {
-    let by_name: BTreeMap<&str, &ParamPlace> = places.iter().map(|p| (p.name.as_str(), p)).collect();
-    let factor = |name: &str| match by_name.get(name) {
-        Some(place) => Ok(&params[place.range.clone()]),
-        None => bail!("the adapter factor {name} has no place among the parameters"),
-    };
-    let modules = adapters.iter().map(|adapter| {
-        let [(down, _), (up, _)] = adapter.params();
-        LoraModule::from_memory(&module_shape(&adapter.module), adapter.rank, adapter.alpha, factor(&down)?, factor(&up)?)
-    });
-    Ok(LoraFile { modules: modules.collect::<Result<_>>()?, metadata })
-}
-
-/// The factors of a LoRA file in memory order, sorted by name, for adapters that were resolved from that file.
-pub fn factors(file: &LoraFile, adapters: &Adapters) -> Result<Vec<Factor>> {
-    let mut factors = Vec::new();
-    for module in &file.modules {
-        let Some(adapter) = adapters.get(&module.module) else { bail!("the LoRA's part {} has no adapter in this run", module.module) };
-        let [(down, down_shape), (up, up_shape)] = adapter.params();
-        for (name, shape, data) in [(down, down_shape, module.down_in_memory()), (up, up_shape, module.up.clone())] {
-            ensure!(shape.elements() == data.len(), "{name} has {} values in the LoRA where {shape} are needed", data.len());
-            factors.push(Factor { name, shape, data });
-        }
-    }
-    factors.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(factors)
-}
-
-/// (module, rank, alpha) of every part of a file.
-pub fn parts(file: &LoraFile) -> Vec<(String, usize, f32)> {
-    file.modules.iter().map(|m| (m.module.clone(), m.rank(), m.alpha)).collect()
+pub fn to_file(adapters: &Adapters, params: &[f32], metadata: BTreeMap<String, String>) -> Result<LoraFile> {
+    Ok(LoraFile { modules: adapters::to_file(adapters, &ParamLayout::of(adapters), params)?, metadata })
 }
 
 /// Starts `factors` (fresh ones, sorted by name) from an existing LoRA. Ranks must agree; another alpha is folded into the up factor, so

@@ -44,6 +44,8 @@ impl Prepared {
         let model = Model::open(model_path, vae_path, &config.model)?;
         notices.extend(model.warnings.iter().cloned());
         check_buckets(&config, &model)?;
+        let (last, timesteps) = (config.train.max_timestep, model.schedule.timesteps());
+        ensure!(last < timesteps, "train.max_timestep: {last} is beyond the model's last timestep, {}", timesteps - 1);
         reporter.report(Event::Begin { what: "scanning pictures", total: config.datasets.len() as u64 });
         let options: Vec<DatasetOptions> = config.datasets.iter().map(|d| dataset_options(d, &model)).collect();
         let dataset = Dataset::build(&options)?;
@@ -250,9 +252,7 @@ fn text_side(config: &RunConfig, model: &Model, dataset: &Dataset) -> Result<(Te
 fn lr_schedule(config: &RunConfig, steps: u64) -> Result<optim::Schedule> {
     let train = &config.train;
     let mut params = Map::new();
-    if train.lr_scheduler_params.warmup_steps > 0.0 {
-        params.insert("warmup_steps".into(), train.lr_scheduler_params.warmup_steps.into());
-    }
+    params.insert("warmup_steps".into(), train.lr_scheduler_params.warmup(steps).into());
     if train.lr_scheduler_params.min_lr > 0.0 {
         params.insert("min_lr".into(), train.lr_scheduler_params.min_lr.into());
     }

@@ -217,7 +217,8 @@ impl Loop<'_> {
             };
             metrics.append(&row)?;
             self.reporter.report(Event::Step(&row));
-            self.after(step + 1)?;
+            self.guard(&row)?;
+            self.after(row.step)?;
         }
         self.reporter.report(Event::End);
         let path = self.saver.folder.final_lora();
@@ -250,7 +251,6 @@ impl Loop<'_> {
         let lr = self.run.lr.lr(step);
         let update = self.trainer.update(lr)?;
         seconds.optimizer = began.elapsed().as_secs_f64();
-        self.guard(update.applied, step)?;
         let file = |item: &data::BatchItem| self.run.dataset.entry(item.item).picture.file.clone();
         Ok(Some(Row {
             step: step + 1,
@@ -266,15 +266,15 @@ impl Loop<'_> {
     }
 
     /// Counts updates that were not applied; too many in a row end the run, whose last checkpoint is untouched.
-    fn guard(&mut self, applied: bool, step: u64) -> Result<()> {
-        if applied {
+    fn guard(&mut self, row: &Row) -> Result<()> {
+        if row.skipped == 0 {
             self.in_a_row = 0;
             return Ok(());
         }
         self.skipped += 1;
         self.in_a_row += 1;
         self.reporter
-            .report(Event::Warning(format!("step {}: the loss or a gradient is not a finite number; the update is not applied", step + 1)));
+            .report(Event::Warning(format!("step {}: the loss or a gradient is not a finite number; the update is not applied", row.step)));
         if self.in_a_row >= self.run.config.train.max_non_finite_steps {
             bail!(
                 "{} updates in a row were not finite (train.max_non_finite_steps); nothing of them was applied. A lower train.lr, \

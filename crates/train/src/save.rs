@@ -58,7 +58,7 @@ impl Saver<'_> {
     /// Writes, reads back, and checks every key against the base model.
     pub fn write_lora(&self, path: &Path, params: &[f32], step: u64, reporter: &mut dyn Reporter) -> Result<()> {
         let config = &self.run.config.save;
-        let file = lora::to_file(&self.run.adapters, &self.places, params, self.metadata(step))?;
+        let file = lora::to_file(&self.run.adapters, params, self.metadata(step))?;
         weights::lora::check(&file, &lora::module_shapes(&self.run.modules)).context("the LoRA would not load")?;
         let layout = match config.layout {
             config::Layout::Kohya => Layout::Kohya,

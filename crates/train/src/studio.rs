@@ -1,7 +1,6 @@
 //! Pictures outside of a run: a model, perhaps with a LoRA, and a list of requests.
 
 use crate::event::{Event, Reporter};
-use crate::lora;
 use crate::model::Model;
 use crate::prepare::TEXT_PROGRAM;
 use crate::programs;
@@ -13,7 +12,7 @@ use base::DType;
 use config::Sampler;
 use data::Cache;
 use engine::{Backend, Program, Session};
-use models::Adapters;
+use models::adapters::{self, Adapters, Factor};
 use weights::lora::LoraFile;
 
 /// A session that can draw the requests that it was opened for.
@@ -35,15 +34,13 @@ impl Studio {
         reporter: &mut dyn Reporter,
     ) -> Result<Studio> {
         model.warnings.iter().for_each(|text| reporter.report(Event::Warning(text.clone())));
-        let adapters = match lora {
-            Some(file) => Adapters::of_file(&lora::parts(file), &model.parts.modules(1)?, 0.0, strength)?,
-            None => Adapters::none(),
-        };
+        let parts = lora.map_or(&[][..], |file| &file.modules);
+        let (adapters, factors) =
+            adapters::from_file(parts, &model.parts.modules(1)?, 0.0, strength).context("the LoRA does not fit the model")?;
         let texts = Embeddings::new(Cache::in_memory(), &model, "studio", Chunking::long());
-        let backend = encode_texts(&model, lora, &adapters.of_component("text_encoder"), requests, &texts, backend)?;
-        let adapters = adapters.of_component("unet");
-        let programs = sample::plan(&model, &adapters, requests, activations, backend.as_ref())?;
-        let session = session(&model, lora, &adapters, programs, backend)?;
+        let backend = encode_texts(&model, &adapters.of_component("text_encoder"), &factors, requests, &texts, backend)?;
+        let programs = sample::plan(&model, &adapters.of_component("unet"), requests, activations, backend.as_ref())?;
+        let session = session(&model, &factors, programs, backend)?;
         model.source.release();
         Ok(Studio { model, session, texts })
     }
@@ -57,39 +54,27 @@ impl Studio {
     }
 }
 
-/// Loads `programs` with the LoRA's factors for `adapters`.
-fn session(
-    model: &Model,
-    lora: Option<&LoraFile>,
-    adapters: &Adapters,
-    programs: Vec<Program>,
-    backend: Box<dyn Backend>,
-) -> Result<Session> {
+/// Loads `programs` with the factors that their adapters need.
+fn session(model: &Model, factors: &[Factor], programs: Vec<Program>, backend: Box<dyn Backend>) -> Result<Session> {
     let mut session = Session::new(backend, programs, model.source.as_ref()).context("the base model can't be loaded")?;
-    if let Some(file) = lora.filter(|_| !adapters.is_empty()) {
-        let params = flat(&lora::factors(&of_adapters(file, adapters), adapters)?, session.params())?;
-        session.set_params(&params)?;
-    }
+    let known = |factor: &&Factor| session.params().iter().any(|place| place.name == factor.name);
+    let needed: Vec<Factor> = factors.iter().filter(known).cloned().collect();
+    let params = flat(&needed, session.params())?;
+    session.set_params(&params)?;
     Ok(session)
-}
-
-/// The modules of a file that `adapters` cover.
-fn of_adapters(file: &LoraFile, adapters: &Adapters) -> LoraFile {
-    let modules = file.modules.iter().filter(|m| adapters.get(&m.module).is_some()).cloned().collect();
-    LoraFile { modules, metadata: file.metadata.clone() }
 }
 
 fn encode_texts(
     model: &Model,
-    lora: Option<&LoraFile>,
     adapters: &Adapters,
+    factors: &[Factor],
     requests: &[Request],
     texts: &Embeddings,
     backend: Box<dyn Backend>,
 ) -> Result<Box<dyn Backend>> {
     let graph = programs::text(model, adapters, 1, DType::F32, None);
     let program = Program::new(TEXT_PROGRAM, graph, backend.as_ref());
-    let mut session = session(model, lora, adapters, vec![program], backend)?;
+    let mut session = session(model, factors, vec![program], backend)?;
     for text in requests.iter().flat_map(Request::texts) {
         texts.encode(text, model, &mut session, 0)?;
     }

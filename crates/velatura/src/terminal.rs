@@ -100,7 +100,7 @@ impl Terminal {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("loss {:.4}  lr {:.2e}", self.loss.unwrap_or(f64::NAN), row.lr));
             bar.set_position(row.step);
-        } else if row.step % self.log_every == 0 || row.step == self.total || row.step == self.first_step + 1 {
+        } else if row.step.is_multiple_of(self.log_every) || row.step == self.total || row.step == self.first_step + 1 {
             eprintln!("{}", self.plain_step(row));
         }
     }

@@ -21,7 +21,7 @@ pub enum Command {
     /// Show what a config would do, and the memory that it takes, without loading weights.
     Plan(plan::Arguments),
     /// Make pictures, with or without a LoRA.
-    Sample(sample::Arguments),
+    Sample(Box<sample::Arguments>),
     /// Say what a LoRA or checkpoint file holds.
     Inspect(inspect::Arguments),
     /// Write a LoRA in another layout.
@@ -37,7 +37,7 @@ impl Command {
             Command::Demo(arguments) => demo::run(arguments),
             Command::Train(arguments) => train::run(arguments),
             Command::Plan(arguments) => plan::run(arguments),
-            Command::Sample(arguments) => sample::run(arguments),
+            Command::Sample(arguments) => sample::run(*arguments),
             Command::Inspect(arguments) => inspect::run(arguments),
             Command::Convert(arguments) => convert::run(arguments),
             Command::Dev(command) => dev::run(command),

@@ -20,7 +20,8 @@ fn refused(place: &Place, file: &str, changes: Value, words: &[&str]) {
 }
 
 fn tensors(place: &Place, file: &str, names: &[&str]) {
-    let entry = |name: &&str| Entry { name: name.to_string(), dtype: DType::F32, shape: Shape::from([2, 2]), bytes: Cow::Owned(vec![0; 16]) };
+    let entry =
+        |name: &&str| Entry { name: name.to_string(), dtype: DType::F32, shape: Shape::from([2, 2]), bytes: Cow::Owned(vec![0; 16]) };
     let entries: Vec<Entry> = names.iter().map(entry).collect();
     write(&place.path(file), &entries, &BTreeMap::new()).unwrap();
 }
@@ -35,7 +36,11 @@ fn what_is_no_model_is_named_for_what_it_is() {
     place.write("empty.safetensors", b"");
     place.write("huge_header.safetensors", [&u64::MAX.to_le_bytes()[..], b"{}"].concat());
     place.write("noise.safetensors", (0..4096u32).map(|i| (i * i * 31 >> 3) as u8).collect::<Vec<u8>>());
-    tensors(&place, "lora.safetensors", &["lora_unet_mid_block_attentions_0_proj_in.lora_down.weight", "lora_unet_mid_block_attentions_0_proj_in.lora_up.weight"]);
+    tensors(
+        &place,
+        "lora.safetensors",
+        &["lora_unet_mid_block_attentions_0_proj_in.lora_down.weight", "lora_unet_mid_block_attentions_0_proj_in.lora_up.weight"],
+    );
     tensors(&place, "xl.safetensors", &["conditioner.embedders.1.model.ln_final.weight", "model.diffusion_model.label_emb.0.0.weight"]);
     let cases: [(&str, &[&str]); 10] = [
         ("pointer.safetensors", &["git-lfs pointer", "GB", "git lfs pull"]),
@@ -87,7 +92,10 @@ fn a_hub_id_without_network_says_what_stands_in_the_way() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     let last = error.lines().last().unwrap();
-    assert!(last.starts_with("error: ") && last.contains("nobody/nothing") && last.contains(&endpoint) && !error.contains("panicked"), "{error}");
+    assert!(
+        last.starts_with("error: ") && last.contains("nobody/nothing") && last.contains(&endpoint) && !error.contains("panicked"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn the_number_of_threads_changes_nothing() {
 fn samples_on_the_way_change_nothing() {
     let place = Place::new("sd15");
     place.train("bare", json!({}));
-    let samples = json!({"sample_every": 2, "prompts": ["a red pattern", "blue --w 64 --h 96"], "width": 64, "height": 64, "sample_steps": 3});
+    let samples =
+        json!({"sample_every": 2, "prompts": ["a red pattern", "blue --w 64 --h 96"], "width": 64, "height": 64, "sample_steps": 3});
     place.train("sampled", json!({"sample": samples}));
     for name in ["run_000000000_0", "run_000000002_1", "run_000000004_0"] {
         assert!(place.exists(&format!("sampled/run/samples/{name}.png")), "no sample {name}");
