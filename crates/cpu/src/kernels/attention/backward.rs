@@ -9,9 +9,11 @@ use super::super::matmul::micro::{LANES, Micro};
 use super::super::matmul::operand::{Left, Right, Source, Term};
 use super::super::matmul::pack::{convert, pack_left, pack_right};
 use super::super::{Call, Kernel};
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::{Sizes, even, multiply, row_words};
 use crate::element::Element;
-use crate::isa::{isa, vectorize};
+use crate::isa::{Isa, isa, vectorize};
 use crate::math::exp;
 use crate::scratch::{carve, carved_bytes};
 use crate::tensor::Tensor;
@@ -170,7 +172,8 @@ impl Kernel for AttentionGrad {
 
     fn run(&self, call: &mut Call) {
         let (q, k) = (&call.inputs[1], &call.inputs[2]);
-        let micro = Micro::of(isa(), q.dtype());
+        let isa = isa();
+        let micro = Micro::of(isa, q.dtype());
         let sizes = Sizes::new(self.attention.heads, &q.meta.shape, &k.meta.shape);
         let plan = Plan::new(micro, sizes);
         let bytes = plan.worker_bytes(micro);
@@ -183,7 +186,7 @@ impl Kernel for AttentionGrad {
             unsafe {
                 let scratch = std::slice::from_raw_parts_mut(workers.pointer().add(number * bytes), bytes);
                 let dq = std::slice::from_raw_parts_mut(shares.pointer().cast::<f32>().add(task * plan.share()), plan.share());
-                Part { op: self, micro, plan, head: task / plan.shares, inputs, outputs }.run(
+                Part { op: self, isa, micro, plan, head: task / plan.shares, inputs, outputs }.run(
                     task % plan.shares,
                     &mut plan.worker(micro, scratch),
                     dq,
@@ -199,6 +202,7 @@ impl Kernel for AttentionGrad {
 /// One head.
 struct Part<'a> {
     op: &'a AttentionGrad,
+    isa: Isa,
     micro: &'static Micro,
     plan: Plan,
     head: usize,
@@ -334,7 +338,7 @@ impl Part<'_> {
                     let (a, b) = (left.as_ptr().add(strip * row), right.as_ptr().add(columns));
                     multiply(micro, (a, row), rows, b, plan.depth_words, (sums.as_mut_ptr(), plan.queries), queries, false);
                 }
-                let strip = Strip {
+                let strip = Slopes {
                     scores: worker.scores,
                     slopes: worker.slopes,
                     stride: plan.queries,
@@ -345,12 +349,14 @@ impl Part<'_> {
                     scale: self.op.attention.scale,
                     // Queries of the block that don't see the first key of the strip; one more for each further key.
                     blind: if self.op.attention.causal { (first_key + strip) as isize - first_query as isize } else { isize::MIN / 2 },
+                    words: micro.words(keys),
                 };
                 let (p, ds) = (worker.p.as_mut_ptr(), worker.ds.as_mut_ptr());
-                if micro.packed == DType::BF16 {
-                    slopes::<bf16>(strip, p.cast(), ds.cast());
-                } else {
-                    slopes::<f32>(strip, p.cast(), ds.cast());
+                match (self.isa, micro.packed) {
+                    #[cfg(target_arch = "x86_64")]
+                    (Isa::Avx512Bf16, DType::BF16) => avx512::slopes(strip, p.cast(), ds.cast(), worker.ds_panels.as_mut_ptr()),
+                    (_, DType::BF16) => slopes::<bf16>(strip, p.cast(), ds.cast()),
+                    _ => slopes::<f32>(strip, p.cast(), ds.cast()),
                 }
             }
             let words = micro.words(queries);
@@ -363,13 +369,10 @@ impl Part<'_> {
                 }
             }
             if self.op.query {
-                let source = Source { pointer: worker.ds.as_ptr().cast(), dtype: micro.packed };
-                let right = Right::rows(source, plan.queries);
-                let term = [Term { left: Left::Rows { source, stride: plan.queries }, right, depth: keys }];
                 let words = micro.words(keys);
-                for (column, width, exist) in micro.panels(queries) {
-                    let into = worker.ds_panels.as_mut_ptr().add(column * words);
-                    pack_right(micro, &term, column..column + exist, width, 0..words, into, worker.spare.as_mut_ptr());
+                // The bf16 path has written them already.
+                if micro.packed != DType::BF16 {
+                    self.pack_slopes(worker, keys, queries);
                 }
                 let turned = (worker.k_turned.as_ptr(), row_words(micro.words(plan.keys)));
                 let sums = (dq.as_mut_ptr().add(first_query), plan.padded);
@@ -379,23 +382,44 @@ impl Part<'_> {
     }
 }
 
+impl Part<'_> {
+    /// Packs ∂Sᵀ as a right operand.
+    ///
+    /// # Safety
+    /// The worker holds ∂Sᵀ of these keys and queries.
+    unsafe fn pack_slopes(&self, worker: &mut Worker, keys: usize, queries: usize) {
+        let source = Source { pointer: worker.ds.as_ptr().cast(), dtype: self.micro.packed };
+        let (stride, words) = (self.plan.queries, self.micro.words(keys));
+        let term = [Term { left: Left::Rows { source, stride }, right: Right::rows(source, stride), depth: keys }];
+        for (column, width, exist) in self.micro.panels(queries) {
+            // SAFETY: as the caller promises.
+            unsafe {
+                let into = worker.ds_panels.as_mut_ptr().add(column * words);
+                pack_right(self.micro, &term, column..column + exist, width, 0..words, into, worker.spare.as_mut_ptr());
+            }
+        }
+    }
+}
+
 /// A strip of Sᵀ and ∂Pᵀ on the way to Pᵀ and ∂Sᵀ.
-struct Strip<'a> {
-    scores: &'a [f32],
-    slopes: &'a [f32],
-    stride: usize,
+pub struct Slopes<'a> {
+    pub scores: &'a [f32],
+    pub slopes: &'a [f32],
+    pub stride: usize,
     /// First row in Pᵀ, and their number.
-    rows: (usize, usize),
-    queries: usize,
-    lse: &'a [f32],
-    delta: &'a [f32],
-    scale: f32,
-    blind: isize,
+    pub rows: (usize, usize),
+    pub queries: usize,
+    pub lse: &'a [f32],
+    pub delta: &'a [f32],
+    pub scale: f32,
+    pub blind: isize,
+    /// Words of a column of the panels of ∂Sᵀ.
+    pub words: usize,
 }
 
 vectorize! {
     /// Pᵀ = exp(scale · Sᵀ − L) and ∂Sᵀ = scale · Pᵀ ∘ (∂Pᵀ − δ), rounded.
-    fn slopes<P: Element>(strip: Strip, p: *mut P, ds: *mut P) {
+    fn slopes<P: Element>(strip: Slopes, p: *mut P, ds: *mut P) {
         let padded = strip.queries.next_multiple_of(LANES);
         for r in 0..strip.rows.1 {
             let blind = strip.blind + r as isize;

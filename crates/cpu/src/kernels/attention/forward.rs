@@ -5,9 +5,11 @@ use super::super::matmul::micro::{LANES, Micro};
 use super::super::matmul::operand::{Left, Right, Source, Term};
 use super::super::matmul::pack::{pack_left, pack_right};
 use super::super::{Call, Kernel};
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::{Sizes, even, multiply, row_words};
 use crate::element::Element;
-use crate::isa::{isa, vectorize};
+use crate::isa::{Isa, isa, vectorize};
 use crate::math::exp;
 use crate::scratch::{carve, carved_bytes};
 use crate::threads;
@@ -16,8 +18,10 @@ use graph::Meta;
 use graph::ops::Attention;
 use half::bf16;
 
-/// Most queries of a task, and keys of a block.
-const QUERIES: usize = 192;
+/// Most queries of a task, fewer when heads are wide: packing a block of keys must pay, and Q and O should stay in L2.
+const QUERIES: usize = 512;
+const QUERY_ELEMENTS: usize = 32 * 1024;
+/// Most keys of a block.
 const KEYS: usize = 128;
 
 /// How the work is cut up.
@@ -52,7 +56,7 @@ struct Worker<'a> {
 impl Plan {
     fn new(micro: &Micro, sizes: Sizes) -> Plan {
         let keys = even(sizes.keys, KEYS, micro.columns);
-        Plan { sizes, queries: even(sizes.queries, QUERIES, micro.rows), keys, depth_words: micro.words(sizes.depth) }
+        Plan { sizes, queries: even(sizes.queries, (QUERY_ELEMENTS / sizes.depth).clamp(96, QUERIES), micro.rows), keys, depth_words: micro.words(sizes.depth) }
     }
 
     /// Elements of the parts of [`Worker`], in their order.
@@ -101,7 +105,8 @@ impl Kernel for Attention {
 
     fn run(&self, call: &mut Call) {
         let (q, k) = (&call.inputs[0], &call.inputs[1]);
-        let micro = Micro::of(isa(), q.dtype());
+        let isa = isa();
+        let micro = Micro::of(isa, q.dtype());
         let sizes = Sizes::new(self.heads, &q.meta.shape, &k.meta.shape);
         let plan = Plan::new(micro, sizes);
         let bytes = plan.worker_bytes(micro);
@@ -113,7 +118,7 @@ impl Kernel for Attention {
             let (head, block) = (task / blocks, task % blocks);
             // SAFETY: each worker has its own bytes of scratch, whose size is checked above.
             let scratch = unsafe { std::slice::from_raw_parts_mut(shared.pointer().add(number * bytes), bytes) };
-            let part = Part { op: self, micro, plan, first: block * plan.queries };
+            let part = Part { op: self, isa, micro, plan, first: block * plan.queries };
             let heads = [0, 1, 2].map(|i| sizes.head(&inputs[i], head));
             // SAFETY: rows and channels of this head and block are this task's alone.
             unsafe {
@@ -133,6 +138,7 @@ impl Kernel for Attention {
 /// A block of queries of one head.
 struct Part<'a> {
     op: &'a Attention,
+    isa: Isa,
     micro: &'static Micro,
     plan: Plan,
     first: usize,
@@ -193,7 +199,7 @@ impl Part<'_> {
             let q = worker.q.as_ptr().add(row * row_words(words));
             let scores = worker.scores.as_mut_ptr();
             multiply(micro, (q, row_words(words)), rows, worker.k.as_ptr(), words, (scores, self.plan.keys), keys, false);
-            let strip = Strip {
+            let strip = Softmax {
                 scores: worker.scores,
                 stride: self.plan.keys,
                 rows,
@@ -206,10 +212,14 @@ impl Part<'_> {
                 o: &mut worker.o[row * wide..(row + rows) * wide],
                 wide,
             };
-            if micro.packed == DType::BF16 {
-                softmax::<bf16>(strip, worker.p.as_mut_ptr().cast());
-            } else {
-                softmax::<f32>(strip, worker.p.as_mut_ptr().cast());
+            let p = worker.p.as_mut_ptr();
+            match (self.isa, micro.packed) {
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512Bf16, DType::BF16) => avx512::softmax::<true>(strip, p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512Bf16 | Isa::Avx512, _) => avx512::softmax::<false>(strip, p),
+                (_, DType::BF16) => softmax::<bf16>(strip, p.cast()),
+                _ => softmax::<f32>(strip, p.cast()),
             }
             let p = (worker.p.as_ptr(), self.plan.keys / micro.per_word());
             let o = worker.o.as_mut_ptr().add(row * wide);
@@ -219,23 +229,23 @@ impl Part<'_> {
 }
 
 /// A strip of scores on the way to P, with the running state of its rows.
-struct Strip<'a> {
-    scores: &'a [f32],
-    stride: usize,
-    rows: usize,
-    keys: usize,
-    scale: f32,
-    seen: isize,
-    most: &'a mut [f32],
-    sum: &'a mut [f32],
-    o: &'a mut [f32],
-    wide: usize,
+pub struct Softmax<'a> {
+    pub scores: &'a [f32],
+    pub stride: usize,
+    pub rows: usize,
+    pub keys: usize,
+    pub scale: f32,
+    pub seen: isize,
+    pub most: &'a mut [f32],
+    pub sum: &'a mut [f32],
+    pub o: &'a mut [f32],
+    pub wide: usize,
 }
 
 vectorize! {
     /// P = exp(scale · S − max) row by row, after the running maxima, sums and O are brought up to date. P [rows, stride], zeros for keys
     /// that don't exist or aren't seen.
-    fn softmax<P: Element>(strip: Strip, p: *mut P) {
+    fn softmax<P: Element>(strip: Softmax, p: *mut P) {
         let padded = strip.keys.next_multiple_of(LANES);
         for r in 0..strip.rows {
             let seen = (strip.seen + r as isize).clamp(0, strip.keys as isize) as usize;
@@ -288,12 +298,14 @@ fn tree(mut sums: [f32; LANES]) -> f32 {
 /// `to` is the head's first element of O, `lse` its first of L; the task's rows are its own.
 unsafe fn finish<T: Element>(part: &Part, worker: &Worker, to: *mut T, lse: *mut f32) {
     let sizes = &part.plan.sizes;
+    // The AVX-512 paths work in powers of two.
+    let unit = if part.isa >= Isa::Avx512 { std::f32::consts::LN_2 } else { 1.0 };
     for r in 0..part.queries() {
         let (sum, row) = (worker.sum[r], part.first + r);
         let o = &worker.o[r * sizes.wide()..r * sizes.wide() + sizes.depth];
         // SAFETY: as the caller promises.
         unsafe {
-            lse.add(row).write(worker.most[r] + sum.ln());
+            lse.add(row).write(worker.most[r] * unit + sum.ln());
             let to = to.add(row * sizes.stride());
             o.iter().enumerate().for_each(|(c, o)| to.add(c).write(T::from_f32(o / sum)));
         }

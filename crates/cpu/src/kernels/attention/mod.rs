@@ -3,6 +3,8 @@
 //! Forward: a task is a block of queries of one head; it walks the keys with a running maximum and sum, and rescales what it has whenever
 //! the maximum grows, so no logit overflows. Backward: see `backward.rs`.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod backward;
 mod forward;
 

@@ -4,7 +4,7 @@ use super::micro::{LANES, Micro, Tile, Transpose};
 use base::DType;
 use std::arch::x86_64::*;
 
-pub static MICRO: Micro = Micro { name: "avx512 f32", packed: DType::F32, rows: 12, columns: 2 * LANES, tile, transpose };
+pub static MICRO: Micro = Micro { name: "avx512 f32", packed: DType::F32, rows: 12, columns: 2 * LANES, tile, transpose, interleave: None, round: None };
 
 /// Calls `$rows::<R, V>($t)` for the tile's number of rows and vectors.
 macro_rules! by_size {
@@ -18,6 +18,24 @@ macro_rules! by_size {
 }
 
 pub(super) use by_size;
+
+/// Writes or adds the sums of a tile to C. A macro, since a call would pass the sums through memory.
+macro_rules! finish {
+    ($t:ident, $sums:ident) => {
+        for (r, sums) in $sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                // SAFETY: C has `rows` rows of `columns`, and is ours, by the caller's promise.
+                unsafe {
+                    let c = $t.c.add(r * $t.c_stride + v * LANES);
+                    let sum = if $t.accumulate { _mm512_add_ps(_mm512_loadu_ps(c), *sum) } else { *sum };
+                    _mm512_storeu_ps(c, sum);
+                }
+            }
+        }
+    };
+}
+
+pub(super) use finish;
 
 /// # Safety
 /// The machine has AVX-512; the operands are as [`Tile`] says, and nobody else touches C.
@@ -46,27 +64,7 @@ unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
             (a, b) = (a.add(1), b.add(V * LANES));
         }
     }
-    // SAFETY: C is as the caller promises.
-    unsafe { finish(t, &sums) };
-}
-
-/// Writes or adds the sums of a tile to C.
-///
-/// # Safety
-/// C is as [`Tile`] says.
-#[target_feature(enable = "avx512f")]
-#[inline]
-pub(super) unsafe fn finish<const R: usize, const V: usize>(t: &Tile, sums: &[[__m512; V]; R]) {
-    for (r, sums) in sums.iter().enumerate() {
-        for (v, sum) in sums.iter().enumerate() {
-            // SAFETY: C has `rows` rows of `columns`, and is ours.
-            unsafe {
-                let c = t.c.add(r * t.c_stride + v * LANES);
-                let sum = if t.accumulate { _mm512_add_ps(_mm512_loadu_ps(c), *sum) } else { *sum };
-                _mm512_storeu_ps(c, sum);
-            }
-        }
-    }
+    finish!(t, sums);
 }
 
 /// # Safety

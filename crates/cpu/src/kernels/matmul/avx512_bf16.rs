@@ -1,13 +1,21 @@
 //! AVX-512 with bf16 products (`vdpbf16ps`), f32 sums: 12×32 tiles in 24 of the 32 registers.
 
 use super::avx512::{by_size, finish};
-use super::micro::{LANES, Micro, Tile};
+use super::micro::{Interleave, LANES, Micro, Round, Tile};
 use base::DType;
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-pub static MICRO: Micro =
-    Micro { name: "avx512 bf16", packed: DType::BF16, rows: 12, columns: 2 * LANES, tile, transpose: super::avx512::transpose };
+pub static MICRO: Micro = Micro {
+    name: "avx512 bf16",
+    packed: DType::BF16,
+    rows: 12,
+    columns: 2 * LANES,
+    tile,
+    transpose: super::avx512::transpose,
+    interleave: Some(interleave),
+    round: Some(round),
+};
 
 /// # Safety
 /// The machine has AVX-512 with bf16; the operands are as [`Tile`] says, and nobody else touches C.
@@ -36,6 +44,55 @@ unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
             (a, b) = (a.add(1), b.add(V * LANES));
         }
     }
-    // SAFETY: C is as the caller promises.
-    unsafe { finish(t, &sums) };
+    finish!(t, sums);
+}
+
+/// # Safety
+/// The machine has AVX-512 BW; the operands are as [`Interleave`] says.
+unsafe fn interleave(t: &Interleave) {
+    // SAFETY: as the caller promises.
+    unsafe { interleave_rows(t) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn interleave_rows(t: &Interleave) {
+    for chunk in (0..t.width).step_by(LANES) {
+        let exist = t.exist.saturating_sub(chunk).min(LANES);
+        let mask = ((1u32 << exist) - 1) as u16;
+        for w in 0..t.rows.div_ceil(2) {
+            // SAFETY: the masks leave out what does not exist; `into` has whole rows of words.
+            unsafe {
+                let low = _mm256_maskz_loadu_epi16(mask, t.from.wrapping_add(2 * w * t.from_stride + chunk).cast());
+                let mask = if 2 * w + 1 < t.rows { mask } else { 0 };
+                let high = _mm256_maskz_loadu_epi16(mask, t.from.wrapping_add((2 * w + 1) * t.from_stride + chunk).cast());
+                let words = _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(high)));
+                _mm512_storeu_si512(t.into.add(w * t.width + chunk).cast(), words);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The machine has AVX-512 with bf16; the operands are as [`Round`] says.
+unsafe fn round(t: &Round) {
+    // SAFETY: as the caller promises.
+    unsafe { round_rows(t) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn round_rows(t: &Round) {
+    let scale = _mm512_set1_ps(t.scale);
+    for chunk in (0..t.width).step_by(LANES) {
+        let exist = (t.width - chunk).min(LANES);
+        let mask = ((1u32 << exist) - 1) as u16;
+        // SAFETY: the masks leave out what does not exist; the rows are the caller's.
+        unsafe {
+            let bias = if t.bias.is_null() { _mm512_setzero_ps() } else { _mm512_maskz_loadu_ps(mask, t.bias.add(chunk)) };
+            for r in 0..t.rows {
+                let sums = _mm512_maskz_loadu_ps(mask, t.sums.add(r * t.stride + chunk));
+                let rounded = transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(_mm512_fmadd_ps(sums, scale, bias)));
+                _mm256_mask_storeu_epi16(t.into.add(r * t.into_stride + chunk).cast(), mask, rounded);
+            }
+        }
+    }
 }

@@ -22,6 +22,35 @@ pub struct Micro {
     pub tile: unsafe fn(&Tile),
     /// Transposes words: `into[w · into_stride + i] = from[i][w]` for 16 rows i, zeros from `rows` on.
     pub transpose: unsafe fn(&Transpose),
+    /// Interleaves pairs of bf16 rows to words; without it, plain loops do.
+    pub interleave: Option<unsafe fn(&Interleave)>,
+    /// Scales sums, adds a bias and rounds to rows of bf16; without it, plain loops do.
+    pub round: Option<unsafe fn(&Round)>,
+}
+
+/// Rows of bf16 that become words: `into[w · width + i] = (from[2w][i], from[2w + 1][i])`, zeros beyond `exist` and `rows`.
+pub struct Interleave {
+    pub from: *const u16,
+    /// Elements from row to row.
+    pub from_stride: usize,
+    pub rows: usize,
+    pub exist: usize,
+    pub into: *mut u32,
+    /// A multiple of [`LANES`].
+    pub width: usize,
+}
+
+/// `into[r][i] = bf16(scale · sums[r][i] + bias[i])` for `rows` rows of `width` numbers.
+pub struct Round {
+    pub sums: *const f32,
+    pub stride: usize,
+    pub rows: usize,
+    pub width: usize,
+    pub scale: f32,
+    /// Null for none.
+    pub bias: *const f32,
+    pub into: *mut u16,
+    pub into_stride: usize,
 }
 
 /// Operands of a micro-kernel. Strides count words.
@@ -69,6 +98,11 @@ impl Micro {
     /// Numbers per word.
     pub fn per_word(&self) -> usize {
         if self.packed == DType::BF16 { 2 } else { 1 }
+    }
+
+    /// Rows of the strips that `rows` are cut into: as even as possible, since a low tile leaves the multipliers waiting.
+    pub fn strip(&self, rows: usize) -> usize {
+        rows.div_ceil(rows.div_ceil(self.rows).max(1)).max(1)
     }
 
     /// Words that hold `depth` numbers of a reduction.

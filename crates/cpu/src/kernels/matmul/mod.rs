@@ -21,6 +21,7 @@ mod avx512_bf16;
 use crate::threads;
 use micro::{LANES, Micro, Tile};
 use operand::Term;
+use std::ops::Range;
 use store::{Store, Sums};
 
 /// Most words of a block of the reduction: a panel of 32 columns is 28 KB.
@@ -144,76 +145,94 @@ impl Matmul<'_> {
     unsafe fn task(&self, blocks: &Blocks, down: usize, across: usize, worker: Worker) {
         let micro = self.micro;
         let first_row = down * blocks.tile_rows;
-        let rows = (self.rows - first_row).min(blocks.tile_rows);
+        let rows = first_row..(first_row + blocks.tile_rows).min(self.rows);
         let first_column = across * blocks.tile_columns;
         let columns = (self.columns - first_column).min(blocks.tile_columns);
-        let mut start = 0;
+        let in_place = blocks.words > 0 && self.terms.iter().all(|t| t.reads_in_place(micro));
+        let block = |start: usize| start..(start + blocks.block_words).min(blocks.words);
+        let mut words = block(0);
         loop {
-            let end = (start + blocks.block_words).min(blocks.words);
-            // SAFETY: scratch is as the caller promises, and rows, columns and words exist.
-            unsafe {
-                pack::pack_left(micro, self.terms, first_row..first_row + rows, start..end, worker.a, blocks.a_stride);
-                for (offset, width, exist) in micro.panels(columns) {
-                    let column = first_column + offset;
-                    pack::pack_right(micro, self.terms, column..column + exist, width, start..end, worker.b, worker.spare);
-                    // A single block's sums are stored at once, so all panels share one place.
-                    let place = if blocks.words > blocks.block_words { offset * blocks.tile_rows } else { 0 };
-                    let sums = worker.sums.add(place);
-                    self.panel(blocks, worker, sums, (first_row, rows), (column, width, exist), start..end);
+            if !in_place {
+                // SAFETY: scratch is as the caller promises, and rows and words exist.
+                unsafe { pack::pack_left(micro, self.terms, rows.clone(), words.clone(), worker.a, blocks.a_stride) };
+            }
+            let mut panels = micro.panels(columns).peekable();
+            while let Some((offset, width, exist)) = panels.next() {
+                let column = first_column + offset;
+                // A single block's sums are stored at once, so all panels share one place.
+                let place = if blocks.words > blocks.block_words { offset * blocks.tile_rows } else { 0 };
+                let next = match panels.peek() {
+                    Some((offset, _, exist)) => (first_column + offset..first_column + offset + exist, words.clone()),
+                    None => (first_column..first_column + columns.min(micro.columns), block(words.end)),
+                };
+                // SAFETY: as above, for columns too.
+                unsafe {
+                    pack::pack_right(micro, self.terms, column..column + exist, width, words.clone(), worker.b, worker.spare);
+                    let panel = Panel { rows: rows.clone(), column, width, exist, words: words.clone(), in_place, next };
+                    self.panel(blocks, worker, worker.sums.add(place), &panel);
                 }
             }
-            start = end;
-            if start >= blocks.words {
+            if words.end >= blocks.words {
                 return;
             }
+            words = block(words.end);
         }
     }
 
-    /// One panel of a task's tile through one block of the reduction.
-    ///
     /// # Safety
-    /// As [`Self::task`].
-    unsafe fn panel(
-        &self,
-        blocks: &Blocks,
-        worker: Worker,
-        sums: *mut f32,
-        rows: (usize, usize),
-        columns: (usize, usize, usize),
-        words: std::ops::Range<usize>,
-    ) {
-        let ((first_row, rows), (column, width, exist)) = (rows, columns);
-        for row in (0..rows).step_by(self.micro.rows) {
-            let count = (rows - row).min(self.micro.rows);
+    /// As [`Self::task`]; the worker holds the packed panel.
+    unsafe fn panel(&self, blocks: &Blocks, worker: Worker, sums: *mut f32, panel: &Panel) {
+        let (rows, width) = (panel.rows.len(), panel.width);
+        let strip = self.micro.strip(rows);
+        let strips = rows.div_ceil(strip);
+        for i in 0..strips {
+            let row = i * strip;
+            let count = (rows - row).min(strip);
+            pack::prefetch_right(self.micro, self.terms, panel.next.0.clone(), panel.next.1.clone(), i, strips);
             // SAFETY: as the caller promises.
             unsafe {
                 let c = sums.add(row * width);
-                let a = worker.a.add(row * blocks.a_stride);
-                (self.micro.tile)(&Tile {
-                    a,
-                    a_stride: blocks.a_stride,
-                    rows: count,
-                    b: worker.b,
-                    columns: width,
-                    words: words.len(),
-                    c,
-                    c_stride: width,
-                    accumulate: words.start > 0,
-                });
-                if words.end >= blocks.words {
-                    self.store.tile(&Sums {
+                let tile = |a, a_stride, first: usize, words, accumulate| {
+                    let b = worker.b.cast_const().add(first * width);
+                    (self.micro.tile)(&Tile { a, a_stride, rows: count, b, columns: width, words, c, c_stride: width, accumulate });
+                };
+                let before = panel.words.start > 0;
+                if panel.in_place {
+                    pack::each_term(self.micro, self.terms, panel.words.clone(), |term, numbers, first, words| {
+                        let (a, a_stride) = term.in_place(panel.rows.start + row, numbers.start);
+                        tile(a, a_stride, first, words, before || first > 0);
+                    });
+                } else {
+                    tile(worker.a.add(row * blocks.a_stride).cast_const(), blocks.a_stride, 0, panel.words.len(), before);
+                }
+                if panel.words.end >= blocks.words {
+                    self.store.tile(self.micro, &Sums {
                         sums: c,
                         stride: width,
-                        first_row: first_row + row,
+                        first_row: panel.rows.start + row,
                         rows: count,
-                        first_column: column,
-                        width: exist,
+                        first_column: panel.column,
+                        width: panel.exist,
                         columns: self.columns,
                     });
                 }
             }
         }
     }
+}
+
+/// A panel of a task's tile in one block of the reduction.
+struct Panel {
+    rows: Range<usize>,
+    column: usize,
+    /// Columns with padding, and without.
+    width: usize,
+    exist: usize,
+    words: Range<usize>,
+    /// The left operands are read where they stand.
+    in_place: bool,
+    /// Columns and words of the panel that comes after this one.
+    next: (Range<usize>, Range<usize>),
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Where the operands of a product stand in memory: rows, stored transposes, and pictures seen through the taps of a convolution.
 
+use super::micro::Micro;
 use crate::tensor::Tensor;
 use base::DType;
 
@@ -102,6 +103,11 @@ impl Right {
         Right::Rows { source, stride, run: usize::MAX, wide: 1, steps: [0; 2] }
     }
 
+    /// Whether pairs of rows never straddle two groups.
+    pub fn is_even(&self) -> bool {
+        matches!(self, Right::Rows { run, .. } if *run == usize::MAX || run.is_multiple_of(2))
+    }
+
     /// Row `k` of an operand that is not stored as its transpose; `None` for a row of zeros.
     #[inline(always)]
     pub fn row(&self, k: usize) -> Option<Source> {
@@ -130,4 +136,21 @@ pub struct Term {
     pub left: Left,
     pub right: Right,
     pub depth: usize,
+}
+
+impl Term {
+    /// Whether a micro-kernel can read the left operand where it stands: packed words already, and rows that don't all fall into the same
+    /// few sets of the L1 cache.
+    pub fn reads_in_place(&self, micro: &Micro) -> bool {
+        let Left::Rows { source, stride } = &self.left else { return false };
+        let whole = |n: usize| n.is_multiple_of(micro.per_word());
+        let aligned = (source.pointer as usize).is_multiple_of(4);
+        source.dtype == micro.packed && whole(self.depth) && whole(*stride) && aligned && !(stride * source.dtype.bytes()).is_multiple_of(2048)
+    }
+
+    /// The left operand from a row and a number of its depth on, as words; only for those that are read in place.
+    pub fn in_place(&self, row: usize, number: usize) -> (*const u32, usize) {
+        let Left::Rows { source, stride } = &self.left else { unreachable!("only rows are read in place") };
+        (source.at(row * stride + number).pointer.cast(), stride * source.dtype.bytes() / 4)
+    }
 }

@@ -1,6 +1,6 @@
 //! Packing: pieces of operands, whatever their type and layout, as the words that a micro-kernel reads.
 
-use super::micro::{LANES, Micro, Transpose};
+use super::micro::{Interleave, LANES, Micro, Transpose};
 use super::operand::{Left, Right, Source, Term};
 use crate::element::Element;
 use crate::isa::vectorize;
@@ -145,9 +145,32 @@ pub unsafe fn pack_right(
                     unsafe { pack_columns(micro, from, stride, exist, numbers.len(), count, into.add(group), width, spare) };
                 }
             }
+            Right::Rows { .. } if micro.interleave.is_some() && term.right.dtype() == DType::BF16 && term.right.is_even() => {
+                // SAFETY: as the caller promises.
+                unsafe { interleave_runs(micro, &term.right, &columns, numbers, width, into) };
+            }
             _ => with_float!(term.right.dtype(), S => pack_rows::<S>(micro.packed, &term.right, &columns, numbers, width, into)),
         }
     });
+}
+
+/// Packs bf16 rows run by run; within a run they are evenly spaced.
+///
+/// # Safety
+/// As [`pack_right`].
+unsafe fn interleave_runs(micro: &Micro, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
+    let (Right::Rows { stride, run, .. }, Some(interleave)) = (right, micro.interleave) else { unreachable!("checked by the caller") };
+    let mut k = numbers.start;
+    while k < numbers.end {
+        let rows = (run - k % run).min(numbers.end - k);
+        let from = right.row(k).map_or(std::ptr::null(), |s| s.at(columns.start).pointer.cast());
+        // SAFETY: as the caller promises; runs are even, so each begins a word.
+        unsafe {
+            let into = into.add((k - numbers.start) / 2 * width);
+            interleave(&Interleave { from, from_stride: *stride, rows, exist: columns.len(), into, width });
+        }
+        k += rows;
+    }
 }
 
 /// Transposes up to 16 columns that are stored as rows of `len` numbers.
@@ -231,5 +254,39 @@ fn bits<S: Element>(value: S) -> u32 {
         value.to_f32().to_bits() >> 16
     } else {
         u32::from(<bf16 as Element>::from_f32(value.to_f32()).to_bits())
+    }
+}
+
+/// Asks for a share (`part` of `parts`) of what the next [`pack_right`] will read: weights come from far, and hardware doesn't see a
+/// panel's many short rows coming.
+pub fn prefetch_right(micro: &Micro, terms: &[Term], columns: Range<usize>, words: Range<usize>, part: usize, parts: usize) {
+    each_term(micro, terms, words, |term, numbers, _, _| {
+        let share = |count: usize| count * part / parts..count * (part + 1) / parts;
+        match term.right {
+            Right::Columns { source, stride } => {
+                let lines = (numbers.len() * source.dtype.bytes()).div_ceil(64);
+                for i in share(columns.len() * lines) {
+                    let from = source.at((columns.start + i / lines) * stride + numbers.start).pointer;
+                    prefetch(from.wrapping_add(i % lines * 64));
+                }
+            }
+            Right::Rows { source, .. } => {
+                let bytes = columns.len() * source.dtype.bytes();
+                for k in share(numbers.len()) {
+                    let from = term.right.row(numbers.start + k).map_or(std::ptr::null(), |s| s.at(columns.start).pointer);
+                    (0..bytes).step_by(64).for_each(|offset| prefetch(from.wrapping_add(offset)));
+                }
+            }
+            Right::Pixels(..) => {}
+        }
+    });
+}
+
+#[inline(always)]
+fn prefetch(_address: *const u8) {
+    // SAFETY: a hint, harmless at any address.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(_address.cast());
     }
 }

@@ -1,6 +1,6 @@
 //! What happens to a finished tile of a product on its way to memory: scale, bias, dropout, rounding, addition.
 
-use super::micro::LANES;
+use super::micro::{LANES, Micro, Round};
 use crate::element::Element;
 use crate::isa::vectorize;
 use base::DType;
@@ -70,8 +70,31 @@ impl Store {
     ///
     /// # Safety
     /// The tile lies in the targets, and nobody else touches it there; its sums exist.
-    pub unsafe fn tile(&self, tile: &Sums) {
-        store_tile(self, tile);
+    pub unsafe fn tile(&self, micro: &Micro, tile: &Sums) {
+        match (micro.round, &self.targets) {
+            (Some(round), [Some(target), None]) if self.keep.is_none() && target.dtype == DType::BF16 && target.column_stride == 1 && !target.add => {
+                // Rows that are apart in the target go one by one.
+                let together = matches!(self.rows, RowMap::Same);
+                let (steps, rows) = if together { (1, tile.rows) } else { (tile.rows, 1) };
+                for r in 0..steps {
+                    // SAFETY: as the caller promises.
+                    unsafe {
+                        let at = self.rows.of(tile.first_row + r) * target.row_stride + tile.first_column;
+                        round(&Round {
+                            sums: tile.sums.add(r * tile.stride),
+                            stride: tile.stride,
+                            rows,
+                            width: tile.width,
+                            scale: self.scale,
+                            bias: self.bias.map_or(std::ptr::null(), |b| b.add(tile.first_column)),
+                            into: target.pointer.cast::<u16>().add(at),
+                            into_stride: target.row_stride,
+                        });
+                    }
+                }
+            }
+            _ => store_tile(self, tile),
+        }
     }
 }
 
