@@ -7,13 +7,27 @@ use engine::{Backend, Memory, Program, Session};
 use serde::Serialize;
 use std::fmt;
 
-/// The arena that one program needs, and what no plan of it could go below.
+/// The arena that one program needs, what no plan of it could go below, and what fills it at its peak.
 #[derive(Clone, Debug, Serialize)]
 pub struct Arena {
     pub program: String,
     pub bytes: u64,
     pub floor_bytes: u64,
+    /// The largest values alive at the peak.
+    pub holders: Vec<Holder>,
 }
+
+/// One value (or a kernel's scratch) at the peak.
+#[derive(Clone, Debug, Serialize)]
+pub struct Holder {
+    pub bytes: u64,
+    pub op: String,
+    pub segment: Option<String>,
+    pub scratch: bool,
+}
+
+/// Holders that are listed.
+const MOST_HOLDERS: usize = 5;
 
 /// Bytes of a run. Encoding (VAE encoder, text encoder) ends before training begins, so the peak is the larger of the two.
 #[derive(Clone, Debug, Serialize)]
@@ -74,7 +88,17 @@ impl MemoryPlan {
 }
 
 fn arena_of(program: &Program) -> Arena {
-    Arena { program: program.name.clone(), bytes: program.plan.arena_bytes, floor_bytes: program.plan.floor_bytes }
+    let held = program.plan.holders(&program.graph).into_iter().take(MOST_HOLDERS);
+    let holders = held.map(|h| Holder { bytes: h.bytes, op: h.op, segment: h.segment, scratch: h.scratch }).collect();
+    Arena { program: program.name.clone(), bytes: program.plan.arena_bytes, floor_bytes: program.plan.floor_bytes, holders }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.scratch { format!("scratch of {}", self.op) } else { self.op.clone() };
+        let place = self.segment.as_ref().map(|s| format!(" in {s}")).unwrap_or_default();
+        write!(f, "{} {what}{place}", human(self.bytes))
+    }
 }
 
 /// Memory that the system can still give, where it says so.
@@ -98,6 +122,11 @@ impl fmt::Display for MemoryPlan {
             ("encoding, before training", self.encoding),
             ("peak", self.peak),
         ];
-        rows.iter().try_for_each(|(name, bytes)| writeln!(f, "  {name:<26}{:>10}", human(*bytes)))
+        rows.iter().try_for_each(|(name, bytes)| writeln!(f, "  {name:<26}{:>10}", human(*bytes)))?;
+        writeln!(f, "activations and scratch by program")?;
+        self.arenas.iter().try_for_each(|arena| writeln!(f, "  {:<44}{:>10}", arena.program, human(arena.bytes)))?;
+        let largest = self.arenas.iter().max_by_key(|arena| arena.bytes);
+        let holders: Vec<String> = largest.iter().flat_map(|a| &a.holders).map(Holder::to_string).collect();
+        writeln!(f, "the largest holds at its peak: {}", holders.join(", "))
     }
 }

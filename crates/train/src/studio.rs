@@ -37,6 +37,8 @@ impl Studio {
         let parts = lora.map_or(&[][..], |file| &file.modules);
         let (adapters, factors) =
             adapters::from_file(parts, &model.parts.modules(1)?, 0.0, strength).context("the LoRA does not fit the model")?;
+        // Without effect it is left out: adding zeros rounds elsewhere, and the picture shall be the base model's to the bit.
+        let adapters = if strength == 0.0 { Adapters::none() } else { adapters };
         let texts = Embeddings::new(Cache::in_memory(), &model, "studio", Chunking::long());
         let backend = encode_texts(&model, &adapters.of_component("text_encoder"), &factors, requests, &texts, backend)?;
         let programs = sample::plan(&model, &adapters.of_component("unet"), requests, activations, backend.as_ref())?;
