@@ -19,17 +19,19 @@ fn names_its_key(error: &YamlError) -> bool {
     matches!(error, YamlError::SerdeUnknownField { .. } | YamlError::DuplicateMappingKey { .. })
 }
 
-/// The key that a line holds at a column (both counted from 1), or before it on the same line.
+/// The key that a line holds at a column (both counted from 1), or before it on the same line; it may stand in quotes.
 fn key_at(text: &str, line: usize, column: usize) -> Option<String> {
     let line: Vec<char> = text.lines().nth(line.checked_sub(1)?)?.chars().collect();
     let is_key = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+    let is_bare = |c: &&char| !matches!(c, '"' | '\'');
     let start = column.checked_sub(1)?;
-    let after: String = line.get(start..)?.iter().take_while(|c| is_key(c)).collect();
-    if !after.is_empty() && line.get(start + after.len()) == Some(&':') {
+    let rest: Vec<char> = line.get(start..)?.iter().filter(is_bare).copied().collect();
+    let after: String = rest.iter().take_while(|c| is_key(c)).collect();
+    if !after.is_empty() && rest.get(after.len()) == Some(&':') {
         return Some(after);
     }
     let colon = line[..start].iter().rposition(|c| *c == ':')?;
-    let before: String = line[..colon].iter().rev().take_while(|c| is_key(c)).collect();
+    let before: String = line[..colon].iter().rev().filter(is_bare).take_while(|c| is_key(c)).collect();
     (!before.is_empty()).then(|| before.chars().rev().collect())
 }
 

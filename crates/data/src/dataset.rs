@@ -3,7 +3,7 @@
 use crate::bucket::{self, Bucket, Fit, Scheme, fit};
 use crate::caption::{self, Caption, CaptionOptions, CaptionSource};
 use crate::decode::{Rgb, decode};
-use crate::scan::{Picture, Rejected, scan};
+use crate::scan::{Picture, Rejected, listed, scan};
 use crate::{pixels, tags};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,10 +92,10 @@ impl Dataset {
             }
         }
         if options.on_bad_image == OnBadImage::Stop && !rejected.is_empty() {
-            bail!("{} files can't be used, and bad_images is `stop`:{}", rejected.len(), lines(&rejected));
+            bail!("{} files can't be used, and bad_images is `stop`: {}", rejected.len(), listed(&rejected));
         }
         if self.entries.len() == before {
-            bail!("none of its pictures can be used:{}", lines(&rejected));
+            bail!("none of its pictures can be used: {}", listed(&rejected));
         }
         for entry in before..self.entries.len() {
             let size = (self.entries[entry].picture.width, self.entries[entry].picture.height);
@@ -177,8 +177,4 @@ impl Dataset {
         let texts: Vec<String> = self.entries.iter().filter(|e| e.dataset == dataset).map(|e| options.whole(&e.caption.text)).collect();
         tags::frequency(texts.iter().map(String::as_str), most)
     }
-}
-
-fn lines(rejected: &[Rejected]) -> String {
-    rejected.iter().map(|r| format!("\n  {}: {}", r.file, r.reason)).collect()
 }

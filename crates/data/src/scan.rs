@@ -165,11 +165,18 @@ fn nothing(folder: &Path, recursive: bool, scan: &Scan) -> String {
     if !kinds.is_empty() {
         text.push_str(&format!(" ({})", kinds.join(", ")));
     }
-    for rejected in scan.rejected.iter().take(10) {
-        text.push_str(&format!("\n  {}: {}", rejected.file, rejected.reason));
-    }
-    if scan.rejected.len() > 10 {
-        text.push_str(&format!("\n  … and {} more", scan.rejected.len() - 10));
+    if !scan.rejected.is_empty() {
+        text.push_str(&format!("; {}", listed(&scan.rejected)));
     }
     text
+}
+
+/// Files and what is wrong with them, in one line: the last line of a failed run says why it failed.
+pub(crate) fn listed(rejected: &[Rejected]) -> String {
+    const SHOWN: usize = 10;
+    let mut parts: Vec<String> = rejected.iter().take(SHOWN).map(|r| format!("{}: {}", r.file, r.reason)).collect();
+    if rejected.len() > SHOWN {
+        parts.push(format!("and {} more", rejected.len() - SHOWN));
+    }
+    parts.join("; ")
 }

@@ -125,8 +125,9 @@ fn begin<'a>(
     let mut optimizer = run.optimizer(layout)?;
     let (params, first) = match &saved {
         Some(state) => {
+            let params = saved_params(state, &places)?;
             optimizer.load_state(&state.optimizer).context("the saved run can't be continued")?;
-            (saved_params(state, &places)?, state.manifest.step)
+            (params, state.manifest.step)
         }
         None => (first_params(run, &places, reporter)?, 0),
     };

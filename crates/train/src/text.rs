@@ -112,6 +112,7 @@ impl Embeddings {
                 session.run(program, &[("ids", Data::U32(&chunk))])?;
                 states.extend(session.output(program, "states")?);
             }
+            ensure!(states.iter().all(|v| v.is_finite()), "the text encoder's numbers for \"{text}\" are not finite: is the model damaged?");
             let width = model.parts.text_encoder.hidden_size;
             Ok(Entry { tensors: vec![("states".into(), Shape::from([states.len() / width, width]), states)] })
         })?;
