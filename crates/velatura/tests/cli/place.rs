@@ -98,6 +98,19 @@ impl Place {
         format!("{file}.yaml")
     }
 
+    /// Overwrites the first number of a tensor of the model with an infinite one.
+    pub fn spoil(&self, component: &str, tensor: &str) {
+        let name = if component == "text_encoder" { "model" } else { "diffusion_pytorch_model" };
+        let file = format!("model/{component}/{name}.safetensors");
+        let mut bytes = self.read(&file);
+        let header_bytes = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header: Value = serde_json::from_slice(&bytes[8..8 + header_bytes]).unwrap();
+        assert_eq!(header[tensor]["dtype"], "F16");
+        let start = 8 + header_bytes + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
+        bytes[start..start + 2].copy_from_slice(&0x7c00u16.to_le_bytes());
+        self.write(&file, bytes);
+    }
+
     /// Trains a fresh config to the end.
     pub fn train(&self, file: &str, changes: Value) -> Done {
         let config = self.config(file, changes);
@@ -120,11 +133,17 @@ impl Place {
     /// Starts the program, waits until the run of `file` has `rows` rows of metrics, and sends it a signal. The run may have ended
     /// before the signal came.
     pub fn run_until(&self, arguments: &[&str], file: &str, rows: usize, signal: &str) -> Done {
+        self.run_until_then(arguments, file, rows, signal, || {})
+    }
+
+    /// Like [`Place::run_until`], doing something before the signal is sent.
+    pub fn run_until_then(&self, arguments: &[&str], file: &str, rows: usize, signal: &str, then: impl FnOnce()) -> Done {
         let mut command = self.command(arguments);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         while self.rows_so_far(file) < rows && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
+        then();
         send(&child, signal);
         Done::of(child.wait_with_output().unwrap())
     }

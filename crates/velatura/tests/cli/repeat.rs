@@ -21,7 +21,7 @@ fn the_number_of_threads_changes_nothing() {
     let place = Place::new("sd15");
     for (file, threads) in [("one", "1"), ("five", "5")] {
         let config = place.config(file, json!({"train": {"batch_size": 2}}));
-        let output = place.command(&["train", &config]).env("RAYON_NUM_THREADS", threads).output().unwrap();
+        let output = place.command(&["train", &config]).env("VELATURA_THREADS", threads).output().unwrap();
         assert!(output.status.success());
     }
     place.assert_same_run("one", "five");
@@ -54,22 +54,10 @@ fn recomputing_changes_nothing() {
     assert!(modules("kept") == modules("recomputed") && modules("kept") == modules("some"));
 }
 
-/// Overwrites the first number of a tensor of the model's UNet with an infinite one.
-fn spoil(place: &Place, tensor: &str) {
-    let file = "model/unet/diffusion_pytorch_model.safetensors";
-    let mut bytes = place.read(file);
-    let header_bytes = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header_bytes]).unwrap();
-    assert_eq!(header[tensor]["dtype"], "F16");
-    let start = 8 + header_bytes + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
-    bytes[start..start + 2].copy_from_slice(&0x7c00u16.to_le_bytes());
-    place.write(file, bytes);
-}
-
 #[test]
 fn steps_that_are_not_finite_are_counted_and_end_the_run_with_nothing_of_them_saved() {
     let place = Place::new("sd15");
-    spoil(&place, "conv_out.weight");
+    place.spoil("unet", "conv_out.weight");
     let config = place.config("spoilt", json!({"train": {"steps": 10, "max_non_finite_steps": 3}, "save": {"save_every": 1}}));
     let error = place.run(&["train", &config]).error();
     assert!(error.contains("3 updates in a row") && error.contains("max_non_finite_steps"), "{error}");
@@ -84,4 +72,29 @@ fn steps_that_are_not_finite_are_counted_and_end_the_run_with_nothing_of_them_sa
             assert!(file.names().all(|name| file.tensor(name).unwrap().to_f32().unwrap().iter().all(|v| v.is_finite())));
         }
     }
+}
+
+#[test]
+fn encoders_that_give_infinite_numbers_end_the_run_before_it_trains_on_them() {
+    for (component, tensor, words) in [
+        ("vae", "encoder.conv_in.weight", ["the latents of", ".png"]),
+        ("text_encoder", "text_model.encoder.layers.0.mlp.fc1.weight", ["text encoder", "not finite"]),
+    ] {
+        let place = Place::new("sd15");
+        place.spoil(component, tensor);
+        let error = place.run(&["train", &place.config("spoilt", json!({}))]).error();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        assert!(!place.exists("spoilt/run/metrics.jsonl"));
+    }
+}
+
+#[test]
+fn samples_that_fail_are_a_warning_and_no_lost_run() {
+    let place = Place::new("sd15");
+    place.train("bare", json!({}));
+    place.spoil("vae", "decoder.conv_out.weight");
+    let sample = json!({"sample_every": 2, "prompts": ["a red pattern"], "width": 64, "height": 64, "sample_steps": 2});
+    let done = place.train("sampled", json!({"sample": sample}));
+    assert!(done.stderr.contains("warning: no samples at step 2"), "{}", done.stderr);
+    place.assert_same_run("bare", "sampled");
 }

@@ -117,3 +117,27 @@ fn an_existing_run_is_refused_and_over_moves_it_aside() {
     assert!(place.read("twice/run.old-1/run.safetensors") == bytes);
     assert_eq!(place.rows("twice").len(), 3);
 }
+
+#[test]
+fn a_state_of_other_adapters_is_refused() {
+    let place = Place::new("sd15");
+    place.train("changed", json!({"train": {"steps": 2}}));
+    for (network, word) in
+        [(json!({"linear": 8}), "rank"), (json!({"conv": 2}), "other modules"), (json!({"only_if_contains": ["attn1"]}), "more modules")]
+    {
+        let config = place.config("changed", json!({"train": {"steps": 4}, "network": network}));
+        let error = place.run(&["train", &config, "--resume"]).error();
+        assert!(error.contains(word), "\"{word}\" is missing in: {error}");
+    }
+}
+
+#[test]
+fn two_runs_in_one_folder_are_refused() {
+    let place = Place::new("sd15");
+    let config = place.config("busy", json!({"train": {"steps": 100_000}}));
+    let first = place.run_until_then(&["train", &config], "busy", 1, "KILL", || {
+        let error = place.run(&["train", &config, "--resume"]).error();
+        assert!(error.contains("another velatura"), "{error}");
+    });
+    assert_eq!(first.status, None);
+}

@@ -114,3 +114,17 @@ fn chosen_modules_alone() {
         transformers(place).into_iter().filter(|name| name.contains("attn2") && !name.contains("to_out")).collect()
     });
 }
+
+#[test]
+fn a_single_file_trains_like_the_folder_of_the_same_model() {
+    let place = Place::new("sd15");
+    let assets = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets");
+    for (name, model) in [("folder", "tiny-emoji"), ("single", "tiny-emoji.safetensors")] {
+        let model = json!({"name_or_path": format!("{assets}/{model}")});
+        place.train(name, json!({"model": model, "cache_dir": format!("{name}/cache"), "train": {"train_text_encoder": true}}));
+    }
+    let losses = |file: &str| place.rows(file).into_iter().map(|r| r.loss.map(f64::to_bits)).collect::<Vec<_>>();
+    assert_eq!(losses("folder"), losses("single"));
+    let modules = |file: &str| place.lora(&format!("{file}/run/run.safetensors")).modules;
+    assert!(modules("folder") == modules("single"));
+}
