@@ -64,7 +64,11 @@ fn shapes() -> Vec<(String, Op, Vec<Meta>)> {
         all.push((format!("linear gradient {name}"), LinearGrad { input: true, lora: None }.into(), vec![y.clone(), w.clone()]));
         if k == n || m == 77 {
             let [a, b] = factors(n, &[k]);
-            all.push((format!("linear+lora {name}"), Linear { bias: false, lora: Some(lora) }.into(), vec![x.clone(), w.clone(), a.clone(), b.clone()]));
+            all.push((
+                format!("linear+lora {name}"),
+                Linear { bias: false, lora: Some(lora) }.into(),
+                vec![x.clone(), w.clone(), a.clone(), b.clone()],
+            ));
             all.push((format!("linear+lora gradient {name}"), LinearGrad { input: true, lora: Some(lora) }.into(), vec![y, w, x, a, b]));
         }
     }
@@ -89,9 +93,15 @@ fn shapes() -> Vec<(String, Op, Vec<Meta>)> {
         let op = Conv2dGrad { stride, padding, size: [side, side], input: true, lora: None };
         all.push((format!("conv gradient {name}"), op.into(), vec![y, w]));
     }
-    for (tokens, keys, heads, depth) in
-        [(4096, 4096, 8, 40), (1024, 1024, 8, 80), (256, 256, 8, 160), (4096, 77, 8, 40), (1024, 77, 8, 80), (4096, 4096, 10, 64), (4096, 4096, 1, 512)]
-    {
+    for (tokens, keys, heads, depth) in [
+        (4096, 4096, 8, 40),
+        (1024, 1024, 8, 80),
+        (256, 256, 8, 160),
+        (4096, 77, 8, 40),
+        (1024, 77, 8, 80),
+        (4096, 4096, 10, 64),
+        (4096, 4096, 1, 512),
+    ] {
         let op = Attention { heads, scale: (depth as f32).powf(-0.5), causal: false };
         let (q, k) = (bf16(&[1, tokens, heads * depth]), bf16(&[1, keys, heads * depth]));
         let name = format!("{tokens}×{keys} {heads}×{depth}");

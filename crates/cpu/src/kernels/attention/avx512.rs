@@ -118,7 +118,8 @@ pub unsafe fn slopes(strip: Slopes, p: *mut u16, ds: *mut u16, panels: *mut u32)
             let mask = (0xffffu32 << blind) as u16;
             let from = r * strip.stride + c;
             // SAFETY: the strip has this row.
-            let (score, slope) = unsafe { (_mm512_loadu_ps(strip.scores[from..].as_ptr()), _mm512_loadu_ps(strip.slopes[from..].as_ptr())) };
+            let (score, slope) =
+                unsafe { (_mm512_loadu_ps(strip.scores[from..].as_ptr()), _mm512_loadu_ps(strip.slopes[from..].as_ptr())) };
             let e = power::<false>(_mm512_fmsub_ps(score, scale_log, lse));
             let e = _mm512_maskz_mov_ps(mask, e);
             (e, _mm512_maskz_mul_ps(mask, _mm512_mul_ps(e, scale), _mm512_sub_ps(slope, delta)))

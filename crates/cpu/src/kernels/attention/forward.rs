@@ -56,7 +56,12 @@ struct Worker<'a> {
 impl Plan {
     fn new(micro: &Micro, sizes: Sizes) -> Plan {
         let keys = even(sizes.keys, KEYS, micro.columns);
-        Plan { sizes, queries: even(sizes.queries, (QUERY_ELEMENTS / sizes.depth).clamp(96, QUERIES), micro.rows), keys, depth_words: micro.words(sizes.depth) }
+        Plan {
+            sizes,
+            queries: even(sizes.queries, (QUERY_ELEMENTS / sizes.depth).clamp(96, QUERIES), micro.rows),
+            keys,
+            depth_words: micro.words(sizes.depth),
+        }
     }
 
     /// Elements of the parts of [`Worker`], in their order.
@@ -300,14 +305,24 @@ unsafe fn finish<T: Element>(part: &Part, worker: &Worker, to: *mut T, lse: *mut
     let sizes = &part.plan.sizes;
     // The AVX-512 paths work in powers of two.
     let unit = if part.isa >= Isa::Avx512 { std::f32::consts::LN_2 } else { 1.0 };
-    for r in 0..part.queries() {
-        let (sum, row) = (worker.sum[r], part.first + r);
-        let o = &worker.o[r * sizes.wide()..r * sizes.wide() + sizes.depth];
+    let queries = part.queries();
+    for (r, (most, sum)) in worker.most.iter().zip(worker.sum.iter()).take(queries).enumerate() {
         // SAFETY: as the caller promises.
-        unsafe {
-            lse.add(row).write(worker.most[r] * unit + sum.ln());
-            let to = to.add(row * sizes.stride());
-            o.iter().enumerate().for_each(|(c, o)| to.add(c).write(T::from_f32(o / sum)));
+        unsafe { lse.add(part.first + r).write(most * unit + sum.ln()) };
+    }
+    // SAFETY: as the caller promises.
+    let to = unsafe { to.add(part.first * sizes.stride()) };
+    divide(worker.o, &worker.sum[..queries], sizes.wide(), sizes.depth, to, sizes.stride());
+}
+
+vectorize! {
+    /// Rows of `depth` numbers, divided by their sums and rounded.
+    fn divide<T: Element>(o: &[f32], sums: &[f32], wide: usize, depth: usize, to: *mut T, stride: usize) {
+        for (r, sum) in sums.iter().enumerate() {
+            for (c, o) in o[r * wide..r * wide + depth].iter().enumerate() {
+                // SAFETY: the caller owns these rows of the output.
+                unsafe { to.add(r * stride + c).write(T::from_f32(o / sum)) };
+            }
         }
     }
 }

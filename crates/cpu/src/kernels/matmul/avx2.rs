@@ -4,8 +4,16 @@ use super::micro::{LANES, Micro, Tile};
 use base::DType;
 use std::arch::x86_64::*;
 
-pub static MICRO: Micro =
-    Micro { name: "avx2 f32", packed: DType::F32, rows: 6, columns: LANES, tile, transpose: super::portable::transpose, interleave: None, round: None };
+pub static MICRO: Micro = Micro {
+    name: "avx2 f32",
+    packed: DType::F32,
+    rows: 6,
+    columns: LANES,
+    tile,
+    transpose: super::portable::transpose,
+    interleave: None,
+    round: None,
+};
 
 /// # Safety
 /// The machine has AVX2 and FMA; the operands are as [`Tile`] says, and nobody else touches C.

@@ -4,7 +4,8 @@ use super::micro::{LANES, Micro, Tile, Transpose};
 use base::DType;
 use std::arch::x86_64::*;
 
-pub static MICRO: Micro = Micro { name: "avx512 f32", packed: DType::F32, rows: 12, columns: 2 * LANES, tile, transpose, interleave: None, round: None };
+pub static MICRO: Micro =
+    Micro { name: "avx512 f32", packed: DType::F32, rows: 12, columns: 2 * LANES, tile, transpose, interleave: None, round: None };
 
 /// Calls `$rows::<R, V>($t)` for the tile's number of rows and vectors.
 macro_rules! by_size {
@@ -47,6 +48,12 @@ unsafe fn tile(t: &Tile) {
 #[target_feature(enable = "avx512f")]
 unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
     let mut sums = [[_mm512_setzero_ps(); V]; R];
+    if t.accumulate {
+        // C comes from L2 or farther, and would be waited for at the end.
+        for i in 0..R * V {
+            _mm_prefetch::<_MM_HINT_T0>(t.c.wrapping_add(i / V * t.c_stride + i % V * LANES).cast());
+        }
+    }
     let (mut a, mut b) = (t.a.cast::<f32>(), t.b.cast::<f32>());
     for _ in 0..t.words {
         // SAFETY: panels have `words` rows of `columns` words, A has `words` columns.

@@ -27,6 +27,12 @@ unsafe fn tile(t: &Tile) {
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
     let mut sums = [[_mm512_setzero_ps(); V]; R];
+    if t.accumulate {
+        // C comes from L2 or farther, and would be waited for at the end.
+        for i in 0..R * V {
+            _mm_prefetch::<_MM_HINT_T0>(t.c.wrapping_add(i / V * t.c_stride + i % V * LANES).cast());
+        }
+    }
     let (mut a, mut b) = (t.a.cast::<i32>(), t.b);
     for _ in 0..t.words {
         // SAFETY: panels have `words` rows of `columns` words, A has `words` columns; the transmuted types are 512 plain bits.

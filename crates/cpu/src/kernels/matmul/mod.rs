@@ -206,15 +206,18 @@ impl Matmul<'_> {
                     tile(worker.a.add(row * blocks.a_stride).cast_const(), blocks.a_stride, 0, panel.words.len(), before);
                 }
                 if panel.words.end >= blocks.words {
-                    self.store.tile(self.micro, &Sums {
-                        sums: c,
-                        stride: width,
-                        first_row: panel.rows.start + row,
-                        rows: count,
-                        first_column: panel.column,
-                        width: panel.exist,
-                        columns: self.columns,
-                    });
+                    self.store.tile(
+                        self.micro,
+                        &Sums {
+                            sums: c,
+                            stride: width,
+                            first_row: panel.rows.start + row,
+                            rows: count,
+                            first_column: panel.column,
+                            width: panel.exist,
+                            columns: self.columns,
+                        },
+                    );
                 }
             }
         }

@@ -145,7 +145,11 @@ impl Term {
         let Left::Rows { source, stride } = &self.left else { return false };
         let whole = |n: usize| n.is_multiple_of(micro.per_word());
         let aligned = (source.pointer as usize).is_multiple_of(4);
-        source.dtype == micro.packed && whole(self.depth) && whole(*stride) && aligned && !(stride * source.dtype.bytes()).is_multiple_of(2048)
+        source.dtype == micro.packed
+            && whole(self.depth)
+            && whole(*stride)
+            && aligned
+            && !(stride * source.dtype.bytes()).is_multiple_of(2048)
     }
 
     /// The left operand from a row and a number of its depth on, as words; only for those that are read in place.

@@ -270,14 +270,15 @@ pub fn prefetch_right(micro: &Micro, terms: &[Term], columns: Range<usize>, word
                     prefetch(from.wrapping_add(i % lines * 64));
                 }
             }
-            Right::Rows { source, .. } => {
+            // Few rows of the product would not pay for finding grouped rows twice.
+            Right::Rows { source, run, .. } if run == usize::MAX || parts > 8 => {
                 let bytes = columns.len() * source.dtype.bytes();
                 for k in share(numbers.len()) {
                     let from = term.right.row(numbers.start + k).map_or(std::ptr::null(), |s| s.at(columns.start).pointer);
                     (0..bytes).step_by(64).for_each(|offset| prefetch(from.wrapping_add(offset)));
                 }
             }
-            Right::Pixels(..) => {}
+            _ => {}
         }
     });
 }

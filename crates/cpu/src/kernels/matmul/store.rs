@@ -72,7 +72,9 @@ impl Store {
     /// The tile lies in the targets, and nobody else touches it there; its sums exist.
     pub unsafe fn tile(&self, micro: &Micro, tile: &Sums) {
         match (micro.round, &self.targets) {
-            (Some(round), [Some(target), None]) if self.keep.is_none() && target.dtype == DType::BF16 && target.column_stride == 1 && !target.add => {
+            (Some(round), [Some(target), None])
+                if self.keep.is_none() && target.dtype == DType::BF16 && target.column_stride == 1 && !target.add =>
+            {
                 // Rows that are apart in the target go one by one.
                 let together = matches!(self.rows, RowMap::Same);
                 let (steps, rows) = if together { (1, tile.rows) } else { (tile.rows, 1) };
