@@ -1,7 +1,7 @@
 //! Latents of a run's pictures: the VAE's means and spreads, encoded once and cached; every step draws its own sample of them.
 
 use crate::model::Model;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use base::{DType, Rng, Shape};
 use data::cache::{Cache, Entry, Key};
 use data::{Bucket, Dataset, pixels};
@@ -51,8 +51,8 @@ impl Latents {
 
     /// Counts and keeps the moments of a view, encoding `pixels` if they are not there yet.
     pub fn encode(&self, dataset: &Dataset, view: View, rgb: &data::decode::Rgb, model: &Model, session: &mut Session) -> Result<()> {
-        let file = || format!("the latents of {}", dataset.entry(view.0).picture.file);
-        self.cache.get_or_encode(&self.key(dataset, view), || encode(rgb, model, session).with_context(file))?;
+        let entry = self.cache.get_or_encode(&self.key(dataset, view), || encode(rgb, model, session));
+        entry.with_context(|| format!("the latents of {} can't be made", dataset.entry(view.0).picture.file))?;
         Ok(())
     }
 
@@ -93,8 +93,6 @@ fn encode(rgb: &data::decode::Rgb, model: &Model, session: &mut Session) -> Resu
         session.run(program, &[("pixels", Data::F32(&tile.data))])?;
         Ok(Map { height: size[0], width: size[1], channels: 2 * vae.latent_channels, data: session.output(program, "moments")? })
     })?;
-    // Checked before they are cached: every step with this picture would be lost, in this run and in those after it.
-    ensure!(moments.data.iter().all(|v| v.is_finite()), "the VAE's numbers are not finite: is it damaged, or not this model's?");
     let channels = vae.latent_channels;
     let shape = Shape::from([moments.height, moments.width, channels]);
     let part = |first: usize, f: &dyn Fn(f32) -> f32| -> Vec<f32> {

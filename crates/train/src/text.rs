@@ -1,7 +1,7 @@
 //! Texts of a run: tokens, chunks, and embeddings.
 
 use crate::model::Model;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use base::{DType, Shape};
 use config::{LongCaptions, TrainConfig};
 use data::cache::{Cache, Entry, Key};
@@ -106,16 +106,16 @@ impl Embeddings {
 
     /// Encodes a text that is not there yet, chunk by chunk, with the session's program `program` (one chunk at a time).
     pub fn encode(&self, text: &str, model: &Model, session: &mut Session, program: usize) -> Result<()> {
-        self.cache.get_or_encode(&self.key(text), || {
+        let entry = self.cache.get_or_encode(&self.key(text), || {
             let mut states = Vec::new();
             for chunk in model.tokenizer.encode(text, self.chunking.most)?.chunks {
                 session.run(program, &[("ids", Data::U32(&chunk))])?;
                 states.extend(session.output(program, "states")?);
             }
-            ensure!(states.iter().all(|v| v.is_finite()), "the text encoder's numbers for \"{text}\" are not finite: is the model damaged?");
             let width = model.parts.text_encoder.hidden_size;
             Ok(Entry { tensors: vec![("states".into(), Shape::from([states.len() / width, width]), states)] })
-        })?;
+        });
+        entry.with_context(|| format!("the embedding of \"{text}\" can't be made"))?;
         Ok(())
     }
 
