@@ -123,6 +123,10 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
     if let (Some(min), Some(max)) = (min_bucket, max_bucket) {
         ensure!(min <= max, "{} ({min}) is more than {} ({max})", key("min_bucket"), key("max_bucket"));
     }
+    let bucket_scheme = scheme(&key("bucket_scheme"), raw.bucket_scheme.as_deref())?;
+    if bucket_scheme == BucketScheme::Ratio && (min_bucket.is_some() || max_bucket.is_some()) {
+        notices.push(format!("{} and max_bucket have no effect with bucket_scheme: ratio; `list` has limits", key("min_bucket")));
+    }
     Ok(DatasetConfig {
         folder_path: path::read(&key("folder_path"), folder)?,
         recursive: raw.recursive.is_none_or(|f| f.0),
@@ -139,7 +143,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
         cache_latents,
         cache_latents_to_disk,
         buckets: raw.buckets.is_none_or(|f| f.0),
-        bucket_scheme: scheme(&key("bucket_scheme"), raw.bucket_scheme.as_deref())?,
+        bucket_scheme,
         bucket_step: raw.bucket_step.map(|v| side(&key("bucket_step"), v.0)).transpose()?,
         min_bucket,
         max_bucket,

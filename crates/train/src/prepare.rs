@@ -118,7 +118,7 @@ impl Prepared {
         let mut index = HashMap::new();
         let train = &self.config.train;
         for form in self.forms() {
-            let graph = programs::training(&self.model, &self.adapters, form, self.text, train.dtype, &train.gradient_checkpointing);
+            let graph = programs::training(&self.model, &self.adapters, form, self.text, train.dtype, &train.gradient_checkpointing)?;
             index.insert(form, all.len());
             all.push(Program::new(train_name(form), graph, backend));
         }

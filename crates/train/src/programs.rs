@@ -2,6 +2,7 @@
 
 use crate::model::Model;
 use crate::step::Form;
+use anyhow::{Result, ensure};
 use base::DType;
 use config::Checkpointing;
 use graph::{Builder, Graph, Recompute, ValueId, differentiate};
@@ -33,7 +34,7 @@ fn builder(model: &Model, activations: DType, stored: Option<DType>) -> Builder 
 
 /// Forward, loss and backward for one form. Inputs: `latents` (noisy), `timestep`, `context` or `ids`, `target`, `weight`, and
 /// the dropout seed if adapters drop. Output: `loss`.
-pub fn training(model: &Model, adapters: &Adapters, form: Form, text: TextSide, activations: DType, keep: &Checkpointing) -> Graph {
+pub fn training(model: &Model, adapters: &Adapters, form: Form, text: TextSide, activations: DType, keep: &Checkpointing) -> Result<Graph> {
     let mut b = builder(model, activations, model.stored);
     let mut net = Net::new(&mut b, adapters);
     let config = &model.parts.unet;
@@ -49,9 +50,23 @@ pub fn training(model: &Model, adapters: &Adapters, form: Form, text: TextSide, 
     let recompute = match keep {
         Checkpointing::All(false) => Recompute::none(),
         Checkpointing::All(true) => Recompute::all(&graph),
-        Checkpointing::Segments(patterns) => Recompute::matching(&graph, patterns),
+        Checkpointing::Segments(patterns) => {
+            patterns.iter().try_for_each(|pattern| check_pattern(&graph, pattern))?;
+            Recompute::matching(&graph, patterns)
+        }
     };
-    differentiate(graph, loss, &recompute)
+    Ok(differentiate(graph, loss, &recompute))
+}
+
+/// A pattern that picks no segment is a mistake: the run would take more memory than its author thinks.
+fn check_pattern(graph: &Graph, pattern: &str) -> Result<()> {
+    let names: Vec<&str> = graph.segments.iter().map(|segment| segment.name.as_str()).collect();
+    ensure!(
+        names.iter().any(|name| name.contains(pattern)),
+        "train.gradient_checkpointing: no segment's name contains \"{pattern}\"; the segments are {}",
+        names.join(", ")
+    );
+    Ok(())
 }
 
 fn context(net: &mut Net, model: &Model, batch: usize, text: TextSide) -> ValueId {

@@ -70,9 +70,9 @@ impl Saver<'_> {
         {
             if share > 0.0 {
                 reporter.report(Event::Warning(format!(
-                    "saved as {} {:.2} % of the LoRA's values {what}; save.dtype: float32 keeps them",
+                    "saved as {}, {} of the LoRA's values {what}; save.dtype: float32 keeps them",
                     config.dtype,
-                    share * 100.0
+                    percent(share)
                 )));
             }
         }
@@ -136,6 +136,11 @@ impl Saver<'_> {
             .map(|(i, d)| (d.folder_path.display().to_string(), self.run.dataset.tag_frequency(i, MOST_TAGS).into_iter().collect()))
             .collect()
     }
+}
+
+/// A share for people; one too small for two digits is not shown as nothing.
+fn percent(share: f64) -> String {
+    if share < 1e-4 { "less than 0.01 %".to_string() } else { format!("{:.2} %", share * 100.0) }
 }
 
 fn network_args(network: &config::NetworkConfig) -> BTreeMap<String, String> {

@@ -123,6 +123,12 @@ fn wrong_keys_and_values_are_named_with_the_nearest_right_one() {
     refused(&place, "wrong", json!({"train": {"steps": -1}}), &["steps"]);
     refused(&place, "wrong", json!({"train": {"optimizer": "adamv"}}), &["train.optimizer", "adamw"]);
     refused(&place, "wrong", json!({"network": {"only_if_contains": ["atn1.to_q"]}}), &["only_if_contains", "attn1.to_q"]);
+    refused(
+        &place,
+        "wrong",
+        json!({"train": {"gradient_checkpointing": ["midblock"]}}),
+        &["gradient_checkpointing", "midblock", "unet.mid_block"],
+    );
     refused(&place, "wrong", json!({"model": {"arch": "sdxl"}}), &["model.arch"]);
     refused(&place, "wrong", json!({"model": {"arch": "sd2"}}), &["model.arch"]);
     let error = place.run(&["train", "nowhere.yaml"]).error();
