@@ -1,11 +1,11 @@
 //! AVX-512, f32: 12×32 tiles in 24 of the 32 registers; and the transposition of words that bf16 shares.
 
-use super::micro::{LANES, Micro, Tile, Transpose};
+use super::micro::{LANES, Micro, Round, Tile, Transpose};
 use base::DType;
 use std::arch::x86_64::*;
 
 pub static MICRO: Micro =
-    Micro { name: "avx512 f32", packed: DType::F32, rows: 12, columns: 2 * LANES, tile, transpose, interleave: None, round: None };
+    Micro { name: "avx512 f32", packed: DType::F32, rows: 12, columns: 2 * LANES, tile, transpose, interleave: None, round: Some(round) };
 
 /// Calls `$rows::<R, V>($t)` for the tile's number of rows and vectors.
 macro_rules! by_size {
@@ -72,6 +72,51 @@ unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
         }
     }
     finish!(t, sums);
+}
+
+/// # Safety
+/// The machine has AVX-512; the operands are as [`Round`] says.
+pub unsafe fn round(t: &Round) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match t.dtype {
+            DType::BF16 => round_rows::<true>(t),
+            _ => round_rows::<false>(t),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn round_rows<const NARROW: bool>(t: &Round) {
+    let scale = _mm512_set1_ps(t.scale);
+    for chunk in (0..t.width).step_by(LANES) {
+        let mask = ((1u32 << (t.width - chunk).min(LANES)) - 1) as u16;
+        // SAFETY: the masks leave out what does not exist; the rows are the caller's.
+        unsafe {
+            let bias = if t.bias.is_null() { _mm512_setzero_ps() } else { _mm512_maskz_loadu_ps(mask, t.bias.add(chunk)) };
+            for r in 0..t.rows {
+                let value = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, t.sums.add(r * t.stride + chunk)), scale, bias);
+                let at = r * t.into_stride + chunk;
+                if NARROW {
+                    _mm512_mask_cvtepi32_storeu_epi16(t.into.cast::<i16>().add(at), mask, bf16_bits(value));
+                } else {
+                    _mm512_mask_storeu_ps(t.into.cast::<f32>().add(at), mask, value);
+                }
+            }
+        }
+    }
+}
+
+/// The bits of the nearest bf16, ties to even, in the lower half of each word; a NaN stays one.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn bf16_bits(value: __m512) -> __m512i {
+    let bits = _mm512_castps_si512(value);
+    let upper = _mm512_srli_epi32::<16>(bits);
+    let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))));
+    let quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+    _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(value, value), quiet)
 }
 
 /// # Safety

@@ -82,7 +82,7 @@ unsafe fn interleave_rows(t: &Interleave) {
 /// The machine has AVX-512 with bf16; the operands are as [`Round`] says.
 unsafe fn round(t: &Round) {
     // SAFETY: as the caller promises.
-    unsafe { round_rows(t) }
+    unsafe { if t.dtype == DType::BF16 { round_rows(t) } else { super::avx512::round(t) } }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
@@ -97,7 +97,7 @@ unsafe fn round_rows(t: &Round) {
             for r in 0..t.rows {
                 let sums = _mm512_maskz_loadu_ps(mask, t.sums.add(r * t.stride + chunk));
                 let rounded = transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(_mm512_fmadd_ps(sums, scale, bias)));
-                _mm256_mask_storeu_epi16(t.into.add(r * t.into_stride + chunk).cast(), mask, rounded);
+                _mm256_mask_storeu_epi16(t.into.cast::<i16>().add(r * t.into_stride + chunk), mask, rounded);
             }
         }
     }

@@ -24,7 +24,7 @@ pub struct Micro {
     pub transpose: unsafe fn(&Transpose),
     /// Interleaves pairs of bf16 rows to words; without it, plain loops do.
     pub interleave: Option<unsafe fn(&Interleave)>,
-    /// Scales sums, adds a bias and rounds to rows of bf16; without it, plain loops do.
+    /// Scales sums, adds a bias and rounds to rows of f32 or bf16; without it, plain loops do.
     pub round: Option<unsafe fn(&Round)>,
 }
 
@@ -40,7 +40,7 @@ pub struct Interleave {
     pub width: usize,
 }
 
-/// `into[r][i] = bf16(scale · sums[r][i] + bias[i])` for `rows` rows of `width` numbers.
+/// `into[r][i] = round(scale · sums[r][i] + bias[i])` for `rows` rows of `width` numbers.
 pub struct Round {
     pub sums: *const f32,
     pub stride: usize,
@@ -49,7 +49,10 @@ pub struct Round {
     pub scale: f32,
     /// Null for none.
     pub bias: *const f32,
-    pub into: *mut u16,
+    pub into: *mut u8,
+    /// F32 or BF16.
+    pub dtype: DType,
+    /// Elements from row to row.
     pub into_stride: usize,
 }
 

@@ -1,9 +1,10 @@
 //! Matrix products with packing on the fly: out = store(Σ A·B), A and B as they stand in memory.
 //!
 //! The output is cut into tiles of about 512 rows × 320 columns by shape alone, one task each. A task walks the reduction in blocks
-//! that keep a panel of B in L1: it packs its rows of A, then panel after panel of B, and multiplies. Several products are added by
-//! joining their reductions, so a low-rank branch costs a few more steps of the same loop. A task packs for itself: sharing packed
-//! panels among threads needs barriers, and cost more than it saved on small maps.
+//! that keep a panel of B in L1: it packs its rows of A (or reads them where they stand, if they are words already), then panel after
+//! panel of B, asking for the next one's memory meanwhile. Several products are added by joining their reductions, so a low-rank branch
+//! costs a few more steps of the same loop. A task packs for itself: sharing packed panels among threads needs barriers, and cost more
+//! than it saved on small maps. Tile and block sizes are not sharp: 192–512 rows and 224–448 words ran within 5 % of each other.
 
 pub mod micro;
 pub mod operand;

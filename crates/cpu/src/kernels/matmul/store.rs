@@ -72,9 +72,7 @@ impl Store {
     /// The tile lies in the targets, and nobody else touches it there; its sums exist.
     pub unsafe fn tile(&self, micro: &Micro, tile: &Sums) {
         match (micro.round, &self.targets) {
-            (Some(round), [Some(target), None])
-                if self.keep.is_none() && target.dtype == DType::BF16 && target.column_stride == 1 && !target.add =>
-            {
+            (Some(round), [Some(target), None]) if self.keep.is_none() && target.column_stride == 1 && !target.add => {
                 // Rows that are apart in the target go one by one.
                 let together = matches!(self.rows, RowMap::Same);
                 let (steps, rows) = if together { (1, tile.rows) } else { (tile.rows, 1) };
@@ -89,7 +87,8 @@ impl Store {
                             width: tile.width,
                             scale: self.scale,
                             bias: self.bias.map_or(std::ptr::null(), |b| b.add(tile.first_column)),
-                            into: target.pointer.cast::<u16>().add(at),
+                            into: target.pointer.add(at * target.dtype.bytes()),
+                            dtype: target.dtype,
                             into_stride: target.row_stride,
                         });
                     }

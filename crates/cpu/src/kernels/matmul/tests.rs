@@ -2,7 +2,7 @@
 
 use super::micro::Micro;
 use super::operand::{Left, Right, Source, Term};
-use super::store::{Store, Target};
+use super::store::{Store, Sums, Target};
 use super::{Matmul, scratch_bytes};
 use crate::isa::Isa;
 use crate::kernels::testing::Bytes;
@@ -49,6 +49,25 @@ fn not_a_number_and_infinity_reach_their_rows_and_columns_only() {
                     _ => assert_eq!(*value, 9.0),
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn rounding_to_bf16_is_to_nearest_even_and_keeps_not_a_number() {
+    let special = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 3.4e38, 1.003_906_2, 1.011_718_8, -1.003_906_2];
+    let values: [f32; 17] = std::array::from_fn(|i| special.get(i).copied().unwrap_or(i as f32 * 0.371 - 4.0));
+    for isa in Isa::available() {
+        let micro = Micro::of(isa, DType::F32);
+        let mut out = [half::bf16::ZERO; 17];
+        let pointer = out.as_mut_ptr().cast();
+        let store = Store::to(Target { pointer, dtype: DType::BF16, row_stride: 17, column_stride: 1, add: false });
+        let sums = Sums { sums: values.as_ptr(), stride: 17, first_row: 0, rows: 1, first_column: 0, width: 17, columns: 17 };
+        // SAFETY: one row of 17 sums into one of 17 elements.
+        unsafe { store.tile(micro, &sums) };
+        for (got, value) in out.iter().zip(values) {
+            let right = half::bf16::from_f32(value);
+            assert!(got.to_bits() == right.to_bits() || got.is_nan() && right.is_nan(), "{}: {value} became {got}", isa.name());
         }
     }
 }
