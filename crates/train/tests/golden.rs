@@ -1,11 +1,11 @@
 //! The whole training computation on the CPU backend against PyTorch, diffusers and peft: forwards, gradients of LoRA factors, and
-//! twenty AdamW steps. f32 within 1e-4 (losses 1e-3), bf16 within 2e-2.
+//! twenty AdamW steps, on every path of the kernels. f32 within 1e-4 (losses 1e-3), bf16 within 2e-2.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use base::DType;
-use common::{DTYPES, Golden, STYLES, Tiny, assert_close, run};
+use common::{Golden, Tiny, assert_close, cases, run};
 use diffusion::{NoiseSchedule, SchedulerConfig};
 use engine::Session;
 use engine::session::Data;
@@ -21,8 +21,8 @@ fn limit(dtype: DType) -> f64 {
 
 #[test]
 fn text_states_equal_those_of_transformers() {
-    for (style, dtype) in STYLES.into_iter().flat_map(|s| DTYPES.map(|d| (s, d))) {
-        let (model, golden) = (Tiny::open(style), Golden::open(&format!("{style}/clip.safetensors")));
+    for (model, dtype) in cases() {
+        let golden = Golden::open(&format!("{}/clip.safetensors", model.style));
         let dims = golden.dims("ids");
         for (clip_skip, expected) in [(1, "last_hidden_state"), (2, "clip_skip_2")] {
             let graph = model.graph(dtype, &Adapters::none(), |net| {
@@ -30,15 +30,15 @@ fn text_states_equal_those_of_transformers() {
                 BTreeMap::from([("states", clip::forward(net, &model.parts.text_encoder, ids, clip_skip))])
             });
             let states = run(&mut model.session(graph), &[("ids", Data::U32(&golden.whole_numbers("ids")))], "states");
-            assert_close(&format!("{style} {dtype} {expected}"), &states, &golden.values(expected), limit(dtype));
+            assert_close(&format!("{model} {dtype} {expected}"), &states, &golden.values(expected), limit(dtype));
         }
     }
 }
 
 #[test]
 fn the_autoencoder_encodes_and_decodes_as_diffusers() {
-    for (style, dtype) in STYLES.into_iter().flat_map(|s| DTYPES.map(|d| (s, d))) {
-        let (model, golden) = (Tiny::open(style), Golden::open(&format!("{style}/vae.safetensors")));
+    for (model, dtype) in cases() {
+        let golden = Golden::open(&format!("{}/vae.safetensors", model.style));
         let config = &model.parts.vae;
         let [pixels, latents] = ["pixels", "latent"].map(|name| golden.dims(name));
         let encoder = model.graph(dtype, &Adapters::none(), |net| {
@@ -49,21 +49,21 @@ fn the_autoencoder_encodes_and_decodes_as_diffusers() {
         let channels = config.latent_channels;
         for (first, name) in [(0, "mean"), (channels, "logvar")] {
             let part: Vec<f32> = moments.chunks_exact(2 * channels).flat_map(|m| &m[first..first + channels]).copied().collect();
-            assert_close(&format!("{style} {dtype} {name}"), &part, &golden.values(name), limit(dtype));
+            assert_close(&format!("{model} {dtype} {name}"), &part, &golden.values(name), limit(dtype));
         }
         let decoder = model.graph(dtype, &Adapters::none(), |net| {
             let input = vae::latents_input(net, config, latents[0], [latents[1], latents[2]]);
             BTreeMap::from([("decoded", vae::decode(net, config, input))])
         });
         let decoded = run(&mut model.session(decoder), &[("latents", Data::F32(&golden.values("latent")))], "decoded");
-        assert_close(&format!("{style} {dtype} decoded"), &decoded, &golden.values("decoded"), limit(dtype));
+        assert_close(&format!("{model} {dtype} decoded"), &decoded, &golden.values("decoded"), limit(dtype));
     }
 }
 
 #[test]
 fn the_unet_predicts_what_diffusers_predicts() {
-    for (style, dtype) in STYLES.into_iter().flat_map(|s| DTYPES.map(|d| (s, d))) {
-        let (model, golden) = (Tiny::open(style), Golden::open(&format!("{style}/unet.safetensors")));
+    for (model, dtype) in cases() {
+        let golden = Golden::open(&format!("{}/unet.safetensors", model.style));
         for case in 0..3 {
             let name = |part: &str| format!("case{case}.{part}");
             let (latent, context) = (golden.dims(&name("latent")), golden.dims(&name("context")));
@@ -74,7 +74,7 @@ fn the_unet_predicts_what_diffusers_predicts() {
             let [latents, timesteps, context] = ["latent", "timesteps", "context"].map(|part| golden.values(&name(part)));
             let inputs = [("latents", Data::F32(&latents)), ("timestep", Data::F32(&timesteps)), ("context", Data::F32(&context))];
             let prediction = run(&mut model.session(graph), &inputs, "prediction");
-            assert_close(&format!("{style} {dtype} case {case}"), &prediction, &golden.values(&name("output")), limit(dtype));
+            assert_close(&format!("{model} {dtype} case {case}"), &prediction, &golden.values(&name("output")), limit(dtype));
         }
     }
 }
@@ -108,8 +108,8 @@ fn gradients_of(session: &mut Session, golden: &Golden, encoded: bool) -> (f32, 
     (loss, gradients)
 }
 
-fn check_gradients(style: &'static str, kind: &str, spec: &AdapterSpec, dtype: DType) {
-    let (model, golden) = (Tiny::open(style), Golden::open(&format!("{style}/lora_{kind}.safetensors")));
+fn check_gradients(model: &Tiny, kind: &str, spec: &AdapterSpec, dtype: DType) {
+    let golden = Golden::open(&format!("{}/lora_{kind}.safetensors", model.style));
     let adapters = Adapters::resolve(spec, &model.parts.modules(1).unwrap()).unwrap();
     let trained: BTreeSet<String> = golden.names().filter_map(|n| n.strip_prefix("grad.")).map(str::to_owned).collect();
     let (dims, tokens) = (golden.dims("noisy"), golden.dims("context")[1]);
@@ -117,29 +117,29 @@ fn check_gradients(style: &'static str, kind: &str, spec: &AdapterSpec, dtype: D
     let results = [Recompute::none(), Recompute::all(&forward)].map(|recompute| {
         let mut session = model.session(differentiate(forward.clone(), loss, &recompute));
         let ours: BTreeSet<String> = session.params().iter().map(|p| p.name.clone()).collect();
-        assert_eq!(ours, trained, "{style} {kind}: other modules are adapted");
+        assert_eq!(ours, trained, "{model} {kind}: other modules are adapted");
         let (loss, gradients) = gradients_of(&mut session, &golden, spec.text_encoder);
         (loss, gradients, flat(&session, &golden, "grad."), session.params().to_vec())
     });
     let [(loss, gradients, expected, places), (other_loss, other_gradients, ..)] = results;
     let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-    assert_eq!(bits(&[loss]), bits(&[other_loss]), "{style} {kind} {dtype}: recomputing changes the loss");
-    assert!(bits(&gradients) == bits(&other_gradients), "{style} {kind} {dtype}: recomputing changes gradients");
+    assert_eq!(bits(&[loss]), bits(&[other_loss]), "{model} {kind} {dtype}: recomputing changes the loss");
+    assert!(bits(&gradients) == bits(&other_gradients), "{model} {kind} {dtype}: recomputing changes gradients");
 
-    assert_close(&format!("{style} {kind} {dtype} loss"), &[loss], &golden.values("loss"), limit(dtype));
-    assert_close(&format!("{style} {kind} {dtype} gradients"), &gradients, &expected, limit(dtype));
+    assert_close(&format!("{model} {kind} {dtype} loss"), &[loss], &golden.values("loss"), limit(dtype));
+    assert_close(&format!("{model} {kind} {dtype} gradients"), &gradients, &expected, limit(dtype));
     if dtype == DType::F32 {
         for place in places {
             let range = place.range.clone();
-            assert_close(&format!("{style} {kind} {}", place.name), &gradients[range.clone()], &expected[range], limit(dtype));
+            assert_close(&format!("{model} {kind} {}", place.name), &gradients[range.clone()], &expected[range], limit(dtype));
         }
     }
 }
 
 #[test]
 fn gradients_of_linear_factors_equal_those_of_peft() {
-    for (style, dtype) in STYLES.into_iter().flat_map(|s| DTYPES.map(|d| (s, d))) {
-        check_gradients(style, "linear", &spec(), dtype);
+    for (model, dtype) in cases() {
+        check_gradients(&model, "linear", &spec(), dtype);
     }
 }
 
@@ -147,16 +147,16 @@ fn gradients_of_linear_factors_equal_those_of_peft() {
 fn gradients_of_convolution_factors_equal_those_of_peft() {
     let ignored = vec![".attentions.".to_string()];
     let spec = AdapterSpec { conv_rank: Some(4), conv_alpha: Some(8.0), ignore_if_contains: ignored, ..spec() };
-    for (style, dtype) in STYLES.into_iter().flat_map(|s| DTYPES.map(|d| (s, d))) {
-        check_gradients(style, "conv", &spec, dtype);
+    for (model, dtype) in cases() {
+        check_gradients(&model, "conv", &spec, dtype);
     }
 }
 
 #[test]
 fn gradients_in_the_text_encoder_equal_those_of_peft() {
     let spec = AdapterSpec { unet: false, text_encoder: true, ..spec() };
-    for (style, dtype) in STYLES.into_iter().flat_map(|s| DTYPES.map(|d| (s, d))) {
-        check_gradients(style, "text", &spec, dtype);
+    for (model, dtype) in cases() {
+        check_gradients(&model, "text", &spec, dtype);
     }
 }
 
@@ -197,8 +197,8 @@ fn batch(golden: &Golden, step: usize) -> Batch {
 
 #[test]
 fn twenty_steps_of_training_have_the_losses_of_peft_and_end_at_the_same_factors() {
-    for (style, dtype) in STYLES.into_iter().flat_map(|s| DTYPES.map(|d| (s, d))) {
-        let (model, golden) = (Tiny::open(style), Golden::open(&format!("{style}/training.safetensors")));
+    for (model, dtype) in cases() {
+        let golden = Golden::open(&format!("{}/training.safetensors", model.style));
         let mut trainer = trainer(&model, &golden, dtype);
         let loss_limit = if dtype == DType::F32 { 1e-3 } else { 2e-2 };
         for (step, expected) in golden.values("losses").into_iter().enumerate() {
@@ -206,23 +206,23 @@ fn twenty_steps_of_training_have_the_losses_of_peft_and_end_at_the_same_factors(
             let update = trainer.update(2e-3).unwrap();
             assert!(update.applied);
             let away = (update.loss / f64::from(expected) - 1.0).abs();
-            assert!(away < loss_limit, "{style} {dtype} step {step}: loss {} instead of {expected}", update.loss);
+            assert!(away < loss_limit, "{model} {dtype} step {step}: loss {} instead of {expected}", update.loss);
         }
         let expected: Vec<f32> = flat(trainer.session(), &golden, "final.");
         let distance = common::relative_l2(trainer.params(), &expected);
-        assert!(distance < limit(dtype), "{style} {dtype}: final factors are {distance:.2e} away");
+        assert!(distance < limit(dtype), "{model} {dtype}: final factors are {distance:.2e} away");
     }
 }
 
 #[test]
 fn the_same_micro_batch_twice_has_the_loss_and_gradient_of_it_once() {
-    for style in STYLES {
-        let (model, golden) = (Tiny::open(style), Golden::open(&format!("{style}/training.safetensors")));
+    for (model, dtype) in cases() {
+        let golden = Golden::open(&format!("{}/training.safetensors", model.style));
         let whole = batch(&golden, 0);
-        let mut once = trainer(&model, &golden, DType::F32);
+        let mut once = trainer(&model, &golden, dtype);
         once.accumulate(&whole).unwrap();
         let once = once.update(1e-3).unwrap();
-        let mut twice = trainer(&model, &golden, DType::F32);
+        let mut twice = trainer(&model, &golden, dtype);
         twice.accumulate(&whole).unwrap();
         twice.accumulate(&whole).unwrap();
         let twice = twice.update(1e-3).unwrap();

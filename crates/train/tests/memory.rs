@@ -4,8 +4,7 @@
 mod common;
 
 use base::DType;
-use common::{DTYPES, Tiny};
-use cpu::Cpu;
+use common::{Tiny, cases};
 use diffusion::{NoiseSchedule, Prediction, SchedulerConfig};
 use engine::{Program, Session};
 use graph::{Recompute, differentiate};
@@ -71,14 +70,14 @@ fn adapters(model: &Tiny) -> Adapters {
     Adapters::resolve(&spec, &model.parts.modules(1).unwrap()).unwrap()
 }
 
-const FORM: Form = Form { batch: 2, size: [16, 24] };
+const FORM: Form = Form { batch: 2, size: [12, 16] };
 const TOKENS: usize = 16;
 
 fn trainer(model: &Tiny, dtype: DType, recompute: bool) -> Trainer {
     let adapters = adapters(model);
     let (forward, loss) = model.training_forward(dtype, &adapters, [FORM.batch, FORM.size[0], FORM.size[1]], TOKENS);
     let recompute = if recompute { Recompute::all(&forward) } else { Recompute::none() };
-    let backend = Box::new(Cpu::new().unwrap());
+    let backend = model.backend();
     let program = Program::new("train", differentiate(forward, loss, &recompute), backend.as_ref());
     let planned = Session::memory_of(std::slice::from_ref(&program)).unwrap();
     let session = Session::new(backend, vec![program], model.source.as_ref()).unwrap();
@@ -107,9 +106,9 @@ fn batch(step: u32) -> Batch {
 /// One test for all cases: the counter is the whole process's.
 #[test]
 fn sessions_take_the_planned_bytes_and_steps_allocate_no_tensor_memory() {
-    for (style, dtype, recompute) in common::STYLES.into_iter().flat_map(|s| DTYPES.map(|d| [(s, d, false), (s, d, true)])).flatten() {
+    for ((model, dtype), recompute) in cases().iter().flat_map(|case| [(case, false), (case, true)]) {
         WATCHING.store(true, Ordering::SeqCst);
-        let mut trainer = trainer(&Tiny::open(style), dtype, recompute);
+        let mut trainer = trainer(model, *dtype, recompute);
         WATCHING.store(false, Ordering::SeqCst);
         assert!(COUNT.swap(0, Ordering::SeqCst) > 0, "the counter does not count");
         LARGEST.store(0, Ordering::SeqCst);
@@ -125,6 +124,6 @@ fn sessions_take_the_planned_bytes_and_steps_allocate_no_tensor_memory() {
         batches[1..].iter().for_each(&mut step);
         WATCHING.store(false, Ordering::SeqCst);
         let (count, largest) = (COUNT.swap(0, Ordering::SeqCst), LARGEST.swap(0, Ordering::SeqCst));
-        assert_eq!(count, 0, "{style} {dtype} recompute {recompute}: {count} allocations in two steps, the largest of {largest} bytes");
+        assert_eq!(count, 0, "{model} {dtype} recompute {recompute}: {count} allocations in two steps, the largest of {largest} bytes");
     }
 }

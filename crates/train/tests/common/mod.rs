@@ -3,6 +3,7 @@
 
 use base::DType;
 use cpu::Cpu;
+use cpu::isa::Isa;
 use engine::session::Data;
 use engine::{Program, Session};
 use graph::{Builder, Graph, ValueId};
@@ -55,15 +56,17 @@ impl Golden {
 /// A tiny model of the golden files. It has no tokenizer: captions play no part here.
 pub struct Tiny {
     pub style: &'static str,
+    /// The path of the kernels that it runs on.
+    pub isa: Isa,
     pub source: Arc<Source>,
     pub parts: StableDiffusion,
 }
 
 impl Tiny {
-    pub fn open(style: &'static str) -> Tiny {
+    pub fn open(style: &'static str, isa: Isa) -> Tiny {
         let model = Checkpoint::open(&golden(style).join("model")).unwrap();
         let parts = StableDiffusion::of_checkpoint(&model).unwrap();
-        Tiny { style, source: Arc::new(Source::new(model, None)), parts }
+        Tiny { style, isa, source: Arc::new(Source::new(model, None)), parts }
     }
 
     /// A graph of this model, its matrices stored as a run stores them.
@@ -79,8 +82,12 @@ impl Tiny {
         b.finish()
     }
 
+    pub fn backend(&self) -> Box<Cpu> {
+        Box::new(Cpu::with_isa(2, self.isa).unwrap())
+    }
+
     pub fn session(&self, graph: Graph) -> Session {
-        let backend = Box::new(Cpu::new().unwrap());
+        let backend = self.backend();
         let program = Program::new("test", graph, backend.as_ref());
         Session::new(backend, vec![program], self.source.as_ref()).unwrap()
     }
@@ -104,6 +111,18 @@ impl Tiny {
         b.output("loss", loss);
         (b.finish(), loss)
     }
+}
+
+impl std::fmt::Display for Tiny {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} on {}", self.style, self.isa.name())
+    }
+}
+
+/// Both styles in both types, on every path of the kernels that this machine has.
+pub fn cases() -> Vec<(Tiny, DType)> {
+    let styles = STYLES.into_iter().flat_map(|style| DTYPES.map(|dtype| (style, dtype)));
+    styles.flat_map(|(style, dtype)| Isa::available().into_iter().map(move |isa| (Tiny::open(style, isa), dtype))).collect()
 }
 
 /// Runs the only program of a session.

@@ -35,7 +35,7 @@ fn what_is_no_model_is_named_for_what_it_is() {
     place.write("older.ckpt", b"\x80\x02}q\x00.");
     place.write("empty.safetensors", b"");
     place.write("huge_header.safetensors", [&u64::MAX.to_le_bytes()[..], b"{}"].concat());
-    place.write("noise.safetensors", (0..4096u32).map(|i| (i * i * 31 >> 3) as u8).collect::<Vec<u8>>());
+    place.write("noise.safetensors", (0..4096u32).map(|i| ((i * i * 31) >> 3) as u8).collect::<Vec<u8>>());
     tensors(
         &place,
         "lora.safetensors",
