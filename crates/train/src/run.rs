@@ -46,7 +46,7 @@ pub fn train(
     let folder = RunFolder::open(&run.folder(), &run.config.name, start)?;
     let saved = resume_state(run, &folder, start, reporter)?;
     base::fs::write_atomic(&folder.path().join("config.yaml"), run.config.to_yaml()?.as_bytes())?;
-    if let Some(state) = saved.as_ref().filter(|s| s.manifest.step >= run.steps && folder.final_lora().exists()) {
+    if let Some(state) = saved.as_ref().filter(|s| s.manifest.step == run.steps && folder.final_lora().exists()) {
         reporter.report(Event::Notice(format!("this run is complete already: {} of {} steps are done", state.manifest.step, run.steps)));
         return Ok(Finished { lora: folder.final_lora(), steps: state.manifest.step, ran: 0, skipped: 0 });
     }
@@ -73,6 +73,13 @@ fn resume_state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut
         return Ok(None);
     };
     let saved = &state.manifest;
+    ensure!(
+        saved.step <= run.steps,
+        "the run in {} has done {} steps already, more than the {} of this config: set train.steps (or train.epochs) higher, or change `name`",
+        folder.path().display(),
+        saved.step,
+        run.steps
+    );
     let mut note = |text: String| reporter.report(Event::Notice(text));
     note(format!("going on after step {} of {}", saved.step, run.steps));
     if saved.lr != base_lr(&run.config) {

@@ -66,6 +66,10 @@ fn a_finished_run_says_so_and_a_longer_one_goes_on() {
     }
     place.train("whole", change(8));
     place.assert_same_run("whole", "grown");
+    let config = place.config("grown", change(5));
+    let error = place.run(&["train", &config, "--resume"]).error();
+    assert!(error.contains("8 steps already") && error.contains("train.steps"), "{error}");
+    place.assert_same_run("whole", "grown");
 }
 
 #[test]
