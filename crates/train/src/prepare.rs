@@ -2,6 +2,7 @@
 
 use crate::event::{Event, Reporter};
 use crate::latents;
+use crate::lora;
 use crate::model::Model;
 use crate::programs::{self, TextSide};
 use crate::sample;
@@ -12,6 +13,7 @@ use base::DType;
 use config::{BadImages, BucketScheme, DatasetConfig, RunConfig};
 use data::{CaptionOptions, Dataset, DatasetOptions, OnBadImage, Scheme};
 use engine::{Backend, Program};
+use models::adapters::Factor;
 use models::{AdapterSpec, Adapters, Module};
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -79,6 +81,17 @@ impl Prepared {
             lines.push(format!("{} captions are longer than their limit and are cut; dropped: {}", self.texts.truncated, ends.join(", ")));
         }
         lines
+    }
+
+    /// Fresh adapters, or those of an existing LoRA, sorted by name; and what the user should know of them.
+    pub fn first_factors(&self) -> Result<(Vec<Factor>, Vec<String>)> {
+        let mut factors = self.adapters.init(self.config.seed);
+        let Some(path) = &self.config.network.pretrained_lora_path else { return Ok((factors, Vec::new())) };
+        let file = weights::lora::read(path).context("in network.pretrained_lora_path")?;
+        let mut notices = vec![format!("starting from the LoRA {}", path.display())];
+        let started = lora::start_from(&file, &self.adapters, &mut factors);
+        notices.extend(started.with_context(|| format!("can't start from {}", path.display()))?);
+        Ok((factors, notices))
     }
 
     /// Path of the run's folder.

@@ -6,7 +6,6 @@ use crate::event::{Event, Reporter};
 use crate::feed;
 use crate::folder::{RunFolder, Start};
 use crate::interrupt::Interrupt;
-use crate::lora;
 use crate::memory::MemoryPlan;
 use crate::metrics::{Metrics, Row, Seconds, finite, peak_bytes};
 use crate::prepare::{Prepared, TEXT_PROGRAM, base_lr};
@@ -49,6 +48,10 @@ pub fn train(
     if let Some(state) = saved.as_ref().filter(|s| s.manifest.step == run.steps && folder.final_lora().exists()) {
         reporter.report(Event::Notice(format!("this run is complete already: {} of {} steps are done", state.manifest.step, run.steps)));
         return Ok(Finished { lora: folder.final_lora(), steps: state.manifest.step, ran: 0, skipped: 0 });
+    }
+    if saved.is_none() {
+        // Here too, so that a LoRA to start from that does not fit is found before everything is encoded.
+        run.first_factors()?;
     }
     let caches = Caches::open(run)?;
     let backend = caches.fill(run, backend, interrupt, reporter)?;
@@ -149,14 +152,8 @@ fn begin<'a>(
 
 /// Fresh adapters, or those of an existing LoRA.
 fn first_params(run: &Prepared, places: &[ParamPlace], reporter: &mut dyn Reporter) -> Result<Vec<f32>> {
-    let mut factors = run.adapters.init(run.config.seed);
-    if let Some(path) = &run.config.network.pretrained_lora_path {
-        let file = weights::lora::read(path)?;
-        let notices =
-            lora::start_from(&file, &run.adapters, &mut factors).with_context(|| format!("can't start from {}", path.display()))?;
-        reporter.report(Event::Notice(format!("starting from the LoRA {}", path.display())));
-        notices.into_iter().for_each(|text| reporter.report(Event::Notice(text)));
-    }
+    let (factors, notices) = run.first_factors()?;
+    notices.into_iter().for_each(|text| reporter.report(Event::Notice(text)));
     flat(&factors, places)
 }
 

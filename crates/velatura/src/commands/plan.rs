@@ -18,6 +18,8 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<()> {
     let mut terminal = Terminal::new(1);
     let run = open::prepare(arguments.config.load()?, &mut terminal)?;
+    // A LoRA to start from is read here too: whether it fits is part of whether the run could start.
+    run.first_factors()?.1.iter().for_each(|text| terminal.say(text));
     let plan = Plan::new(&run, open::backend()?.as_ref())?;
     drop(terminal);
     if arguments.json {

@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long)]
     lora: Option<PathBuf>,
     /// Strength of the LoRA.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     strength: f32,
     /// A prompt; flags inside it work too (`--n`, `--w`, `--h`, `--d`, `--l`, `--s`). May be given several times.
     #[arg(long)]
@@ -78,6 +78,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let job = arguments.job()?;
     let dtype = DType::parse(&arguments.dtype).filter(|d| *d != DType::F16);
     let dtype = dtype.with_context(|| format!("--dtype {}: pictures are made in fp32 or bf16", arguments.dtype))?;
+    ensure!(arguments.strength.is_finite(), "--strength {}: a LoRA's strength is a number", arguments.strength);
     let model = open::local("the model", &job.model.name_or_path, &mut terminal)?;
     let vae = job.model.vae_path.as_deref().map(|name| open::local("the VAE", name, &mut terminal)).transpose()?;
     let model = train::Model::open(&model, vae.as_deref(), &job.model)?;

@@ -71,6 +71,9 @@ fn a_run_that_starts_from_a_lora_goes_on_from_its_effect() {
         assert!(done.stderr.contains("starting from the LoRA"), "{}", done.stderr);
         assert_same_effect(&place.lora(&format!("{name}/run/run.safetensors")), &first, 1e-5);
     }
+    // A resumed run needs its state only.
+    std::fs::remove_file(place.path("diffusers.safetensors")).unwrap();
+    place.run(&["train", "from_diffusers.yaml", "--resume", "--set", "train.steps=2"]).good();
 }
 
 #[test]
@@ -79,7 +82,9 @@ fn a_lora_that_does_not_fit_the_run_is_refused_with_the_key_to_change() {
     trained(&place);
     let refused = |network: serde_json::Value, text: bool| {
         let config = place.config("refused", json!({"network": network, "train": {"train_text_encoder": text}}));
-        place.run(&["train", &config, "--over"]).error()
+        let error = place.run(&["train", &config, "--over"]).error();
+        assert_eq!(place.run(&["plan", &config]).error(), error, "the plan sees what the run would");
+        error
     };
     let file = "first/run/run.safetensors";
     let error = refused(json!({"linear": 8, "conv": 3, "pretrained_lora_path": file}), true);

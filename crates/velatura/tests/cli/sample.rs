@@ -82,6 +82,7 @@ fn a_lora_changes_the_picture_by_its_strength() {
     let with = |strength: &str| draw(&place, &[&MODEL[..], &["--lora", "lora/run/run.safetensors", "--strength", strength]].concat());
     assert!(pixels(&with("0")) == pixels(&plain));
     let (half, whole) = (pixels(&with("0.5")), pixels(&with("1")));
+    assert!(pixels(&with("-1")) != whole);
     assert!(whole != pixels(&plain) && half != whole);
     place.run(&["convert", "--to", "diffusers", "lora/run/run.safetensors", "other.safetensors"]).good();
     let converted = pixels(&draw(&place, &[&MODEL[..], &["--lora", "other.safetensors"]].concat()));
@@ -111,10 +112,11 @@ fn a_config_is_enough_and_its_finished_lora_is_used() {
 #[test]
 fn impossible_requests_are_refused() {
     let place = Place::new("sd15");
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["--model", "model"], "--prompt"),
         (&["--model", "model", "--prompt", "x", "--sampler", "dpm"], "euler"),
         (&["--model", "model", "--prompt", "x --w 63"], "63"),
+        (&["--model", "model", "--prompt", "x", "--strength", "nan"], "--strength"),
         (&["--model", "model", "--prompt", "x", "--lora", "nowhere.safetensors"], "nowhere.safetensors"),
         (&["--model", "nowhere.safetensors", "--prompt", "x"], "nowhere.safetensors"),
     ];
