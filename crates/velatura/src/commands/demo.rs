@@ -19,9 +19,19 @@ static DATASET: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../assets/dataset");
 static CONFIG: &str = include_str!("../../../../assets/demo.yaml");
 static LICENSES: &str = include_str!("../../../../assets/LICENSES.md");
 
-/// Pictures that are shown: some names are in the dataset, the others only in the base model.
-const PROMPTS: [&str; 10] =
-    ["a grinning face", "a cat face", "a rocket", "a house", "a strawberry", "a dog face", "an owl", "a red apple", "a crown", "a snowman"];
+/// Pictures that are shown: names that the base model knows and the dataset has in the other style.
+const PROMPTS: [&str; 10] = [
+    "a grinning face",
+    "a cat face",
+    "a rocket",
+    "a house",
+    "a strawberry",
+    "a mushroom",
+    "a light bulb",
+    "a penguin",
+    "a castle",
+    "a turtle",
+];
 
 #[derive(Args)]
 pub struct Arguments {

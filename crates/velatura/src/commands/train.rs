@@ -42,6 +42,6 @@ pub fn train(loaded: config::Loaded, start: Start) -> Result<Finished> {
     if finished.skipped > 0 {
         eprintln!("{} updates were not finite and were not applied", finished.skipped);
     }
-    println!("{} steps done: {}", finished.steps, open::shown(&finished.lora));
+    println!("step {} reached: {}", finished.steps, open::shown(&finished.lora));
     Ok(finished)
 }
