@@ -30,7 +30,7 @@ impl<'a> Fields<'a> {
     }
 
     pub fn size(&self, key: &'static str) -> Result<Option<usize>> {
-        self.typed(key, "a whole number above 0", as_size)
+        self.typed(key, "a whole number from 1 to 1048576", as_size)
     }
 
     pub fn needed_size(&self, key: &'static str) -> Result<usize> {
@@ -50,7 +50,7 @@ impl<'a> Fields<'a> {
     }
 
     pub fn sizes(&self, key: &'static str) -> Result<Option<Vec<usize>>> {
-        self.typed(key, "a list of whole numbers above 0", |v| v.as_array()?.iter().map(as_size).collect())
+        self.typed(key, "a list of whole numbers from 1 to 1048576", |v| v.as_array()?.iter().map(as_size).collect())
     }
 
     pub fn texts(&self, key: &'static str) -> Result<Option<Vec<&'a str>>> {
@@ -99,8 +99,14 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Larger sizes are nonsense, and graphs are built by them before any tensor can contradict.
+const LARGEST_SIZE: u64 = 1 << 20;
+
+/// More layers than any model has in one block.
+pub const MOST_LAYERS: usize = 256;
+
 fn as_size(value: &Value) -> Option<usize> {
-    value.as_u64().filter(|v| *v > 0).and_then(|v| usize::try_from(v).ok())
+    value.as_u64().filter(|v| (1..=LARGEST_SIZE).contains(v)).and_then(|v| usize::try_from(v).ok())
 }
 
 #[cfg(test)]
@@ -112,7 +118,7 @@ mod tests {
     fn messages_name_the_file_the_key_and_the_value() {
         let config = json!({"a": "x", "heads": [1, 2], "norm": "layer_norm", "scale": 1.0, "new": 3, "off": false, "_note": 1});
         let fields = Fields::new("unet/config.json", &config).unwrap();
-        assert_eq!(fields.size("a").unwrap_err().to_string(), "unet/config.json: a is \"x\", but must be a whole number above 0");
+        assert_eq!(fields.size("a").unwrap_err().to_string(), "unet/config.json: a is \"x\", but must be a whole number from 1 to 1048576");
         assert!(fields.per_block("heads", 3).unwrap_err().to_string().contains("lists 2 numbers for 3 blocks"));
         let refused = fields.only("norm", &[json!("group")]).unwrap_err().to_string();
         assert!(refused.contains("norm is \"layer_norm\"") && refused.contains("\"group\""), "{refused}");

@@ -72,11 +72,22 @@ impl RunFolder {
         self.path.join(format!("{}_{step:09}.safetensors", self.name))
     }
 
-    /// Removes the LoRA files of all but the newest `keep` steps. Only names that this run writes are touched.
-    pub fn prune_loras(&self, keep: usize) -> Result<()> {
+    /// Whether a run has left LoRA files here.
+    pub fn has_loras(&self) -> bool {
+        self.final_lora().exists() || !self.steps().is_empty()
+    }
+
+    /// Steps of which a LoRA file is here, in order.
+    fn steps(&self) -> Vec<u64> {
         let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
         let mut steps: Vec<u64> = entries.filter_map(|e| self.step_of(&e.file_name().to_string_lossy())).collect();
         steps.sort_unstable();
+        steps
+    }
+
+    /// Removes the LoRA files of all but the newest `keep` steps. Only names that this run writes are touched.
+    pub fn prune_loras(&self, keep: usize) -> Result<()> {
+        let steps = self.steps();
         for step in &steps[..steps.len().saturating_sub(keep)] {
             let path = self.step_lora(*step);
             std::fs::remove_file(&path).with_context(|| format!("can't remove {}", path.display()))?;

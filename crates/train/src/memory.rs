@@ -120,9 +120,9 @@ impl fmt::Display for MemoryPlan {
             ("host copies", self.host),
             ("training", self.training),
             ("encoding, before training", self.encoding),
-            ("peak", self.peak),
+            ("peak (the program itself not counted)", self.peak),
         ];
-        rows.iter().try_for_each(|(name, bytes)| writeln!(f, "  {name:<26}{:>10}", human(*bytes)))?;
+        rows.iter().try_for_each(|(name, bytes)| writeln!(f, "  {name:<40}{:>10}", human(*bytes)))?;
         writeln!(f, "activations and scratch by program")?;
         self.arenas.iter().try_for_each(|arena| writeln!(f, "  {:<44}{:>10}", arena.program, human(arena.bytes)))?;
         let largest = self.arenas.iter().max_by_key(|arena| arena.bytes);

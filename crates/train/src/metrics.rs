@@ -52,8 +52,9 @@ impl Metrics {
     /// Opens the file of a run that has done `step` steps: later rows, and a last row that was cut by a crash, are removed.
     pub fn open(path: &Path, step: u64) -> Result<Metrics> {
         if path.exists() {
-            let rows: Vec<String> =
-                read(path)?.into_iter().filter(|row| row.step <= step).map(|row| to_line(&row)).collect::<Result<_>>()?;
+            // Lines stay as they were written: a number read and written again could differ in its last digit.
+            let kept = lines(path)?.into_iter().filter(|(row, _)| row.step <= step);
+            let rows: Vec<String> = kept.map(|(_, line)| line + "\n").collect();
             base::fs::write_atomic(path, rows.concat().as_bytes())?;
         }
         let file = OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("can't open {}", path.display()))?;
@@ -71,13 +72,19 @@ fn to_line(row: &Row) -> Result<String> {
 
 /// All whole rows of a metrics file.
 pub fn read(path: &Path) -> Result<Vec<Row>> {
+    Ok(lines(path)?.into_iter().map(|(row, _)| row).collect())
+}
+
+/// All whole rows, each with its text.
+fn lines(path: &Path) -> Result<Vec<(Row, String)>> {
     let text = base::fs::read_text(path)?;
+    let count = text.lines().count();
     let mut rows = Vec::new();
     for (number, line) in text.lines().enumerate() {
         match serde_json::from_str(line) {
-            Ok(row) => rows.push(row),
+            Ok(row) => rows.push((row, line.to_string())),
             // Only the last line can be half a row: the process died while writing it.
-            Err(_) if number + 1 == text.lines().count() => {}
+            Err(_) if number + 1 == count => {}
             Err(error) => return Err(error).with_context(|| format!("{} line {} is no metrics row", path.display(), number + 1)),
         }
     }

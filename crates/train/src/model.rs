@@ -7,6 +7,7 @@ use config::{ModelConfig, Prediction as Wanted};
 use diffusion::{NoiseSchedule, Prediction, SchedulerConfig};
 use models::clip::Padding;
 use models::{ClipTokenizer, StableDiffusion, VaeConfig};
+use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 use weights::{Checkpoint, Family};
@@ -57,6 +58,15 @@ impl Model {
     /// Sides of buckets are multiples of this many pixels, so that every level of the UNet has a whole size.
     pub fn bucket_step(&self) -> usize {
         self.factor() << (self.parts.unet.blocks() - 1)
+    }
+
+    /// A quick identity of the UNet, from a few of its tensors: tells another base model, not a changed digit.
+    pub fn fingerprint(&self) -> Result<String> {
+        let mut hash = Sha256::new();
+        for name in ["unet.conv_in.weight", "unet.time_embedding.linear_1.weight", "unet.conv_out.weight"] {
+            hash.update(self.source.of(name).tensor(name)?.bytes);
+        }
+        Ok(hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect())
     }
 
     /// Identity of a component for cache keys.

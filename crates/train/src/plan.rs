@@ -37,8 +37,8 @@ pub struct Plan {
     pub notices: Vec<String>,
     pub memory: MemoryPlan,
     pub config: serde_json::Value,
-    #[serde(skip)]
-    summary: Vec<String>,
+    /// What the scan found, for people.
+    pub summary: Vec<String>,
 }
 
 impl Plan {
@@ -50,6 +50,9 @@ impl Plan {
             batches,
         });
         let steps_per_epoch = run.batches.steps_per_epoch();
+        let memory = MemoryPlan::new(run, backend)?;
+        let mut notices = run.notices.clone();
+        notices.extend(memory.check(run.config.memory.budget).err().map(|error| format!("it does not fit: {error}")));
         Ok(Plan {
             images: run.dataset.rows(),
             buckets: buckets.collect(),
@@ -62,8 +65,8 @@ impl Plan {
             trained_parameters: run.adapters.iter().flat_map(|a| a.params()).map(|(_, shape)| shape.elements()).sum(),
             family: run.model.parts.family.describe().to_string(),
             output: std::path::absolute(run.folder()).unwrap_or_else(|_| run.folder()).display().to_string(),
-            notices: run.notices.clone(),
-            memory: MemoryPlan::new(run, backend)?,
+            notices,
+            memory,
             config: run.config.to_json()?,
             summary: run.dataset.summary(),
         })

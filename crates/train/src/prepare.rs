@@ -16,7 +16,7 @@ use engine::{Backend, Program};
 use models::adapters::Factor;
 use models::{AdapterSpec, Adapters, Module};
 use serde_json::{Map, Value};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 /// A run that could start.
@@ -70,7 +70,10 @@ impl Prepared {
     fn observations(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let (mean, asked) = (self.batches.mean_batch_size(), self.config.train.batch_size);
-        if mean < asked as f64 / 2.0 {
+        let largest = self.dataset.bucket_counts().into_values().max().unwrap_or(0);
+        if largest < asked as u64 {
+            lines.push(format!("train.batch_size is {asked}, but no bucket holds more than {largest} pictures: batches run with fewer"));
+        } else if mean < asked as f64 / 2.0 {
             lines.push(format!(
                 "batches hold {mean:.1} pictures on average where train.batch_size asks for {asked}: the pictures have too many shapes; \
                  fewer or coarser buckets (datasets[].bucket_scheme: list, a larger bucket_step) fill them up"
@@ -92,6 +95,19 @@ impl Prepared {
         let started = lora::start_from(&file, &self.adapters, &mut factors);
         notices.extend(started.with_context(|| format!("can't start from {}", path.display()))?);
         Ok((factors, notices))
+    }
+
+    /// What decides the result beside data, seed, rate and length, by config key: the sections model, network and train, flat.
+    pub fn settings(&self) -> Result<BTreeMap<String, String>> {
+        let config = self.config.to_json()?;
+        let mut settings = BTreeMap::from([("the base model's weights".to_string(), self.model.fingerprint()?)]);
+        for section in ["model", "network", "train"] {
+            flatten(section, &config[section], &mut settings);
+        }
+        // Paths may change, and these are compared on their own.
+        let apart = ["model.name_or_path", "network.pretrained_lora_path", "train.steps", "train.epochs"];
+        settings.retain(|key, _| !(apart.contains(&key.as_str()) || key.starts_with("train.") && key.ends_with("lr")));
+        Ok(settings)
     }
 
     /// Path of the run's folder.
@@ -184,6 +200,14 @@ impl Prepared {
     pub fn optimizer_entry(&self) -> Result<&'static optim::optimizers::Entry> {
         let name = serde_json::to_value(self.config.train.optimizer).context("optimizer names are texts")?;
         optim::find(name.as_str().unwrap_or_default())
+    }
+}
+
+/// The leaves of a JSON value, under dotted keys.
+fn flatten(key: &str, value: &Value, out: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| flatten(&format!("{key}.{name}"), value, out)),
+        value => drop(out.insert(key.to_string(), value.to_string())),
     }
 }
 

@@ -19,6 +19,7 @@ use data::Cache;
 use engine::session::ParamPlace;
 use engine::{Backend, Session};
 use models::adapters::Factor;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -72,6 +73,11 @@ fn resume_state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut
     let (state, damaged) = state::newest(&folder.states())?;
     damaged.into_iter().for_each(|line| reporter.report(Event::Warning(line)));
     let Some(state) = state else {
+        ensure!(
+            !folder.has_loras(),
+            "{} holds LoRA files of a run but no saved state to go on from: add --over instead of --resume to move them aside and begin anew",
+            folder.path().display()
+        );
         reporter.report(Event::Notice(format!("{} holds no saved state: beginning at step 0", folder.path().display())));
         return Ok(None);
     };
@@ -97,10 +103,26 @@ fn resume_state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut
     if saved.seed != run.config.seed {
         note(format!("seed: config {}, saved {}; using the config's from here on", run.config.seed, saved.seed));
     }
+    note_changes(&saved.settings, &run.settings()?, &mut note)?;
     if saved.data != data_identity(run) {
         note("the pictures, buckets or batches differ from those of the saved run; using the new ones from here on".to_string());
     }
     Ok(Some(state))
+}
+
+/// Says which settings differ from the saved run's; those that would change what the saved numbers mean are refused.
+fn note_changes(saved: &BTreeMap<String, String>, now: &BTreeMap<String, String>, note: &mut dyn FnMut(String)) -> Result<()> {
+    for (key, new) in now {
+        let Some(old) = saved.get(key).filter(|old| *old != new) else { continue };
+        // With another rank the saved numbers don't fit at all, which is said where they are read.
+        let same_rank = key.strip_suffix("_alpha").is_some_and(|rank| saved.get(rank) == now.get(rank));
+        ensure!(
+            !same_rank,
+            "{key} is {new}, but the saved run was trained with {old}: its strength would change at once; set it back, or begin a new run"
+        );
+        note(format!("{key}: config {new}, saved {old}; using the config's from here on"));
+    }
+    Ok(())
 }
 
 /// A hash of everything that decides which pictures a step takes.

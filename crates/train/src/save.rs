@@ -49,6 +49,7 @@ impl Saver<'_> {
             seed: self.run.config.seed,
             sha256: String::new(),
             data: self.data.clone(),
+            settings: self.run.settings()?,
         };
         let written = state::write(&self.folder.states(), State { manifest, params, optimizer: trainer.optimizer().state() })?;
         state::prune(&self.folder.states(), self.run.config.save.max_step_saves_to_keep)?;

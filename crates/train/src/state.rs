@@ -34,6 +34,8 @@ pub struct Manifest {
     pub sha256: String,
     /// Identity of what the data order depends on (items, repeats, buckets, batch size).
     pub data: String,
+    /// Everything else that decides the result, by config key: a resumed run says what has changed.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// A state in memory.
@@ -167,8 +169,16 @@ mod tests {
     use super::*;
 
     fn state(step: u64) -> State {
-        let manifest =
-            Manifest { format_version: FORMAT_VERSION, step, total_steps: 9, lr: 1e-4, seed: 3, sha256: String::new(), data: "d".into() };
+        let manifest = Manifest {
+            format_version: FORMAT_VERSION,
+            step,
+            total_steps: 9,
+            lr: 1e-4,
+            seed: 3,
+            sha256: String::new(),
+            data: "d".into(),
+            settings: BTreeMap::new(),
+        };
         let mut optimizer = optim::State::new("adamw", 1, step);
         optimizer.params.entry("unet.a.lora_up".into()).or_default().insert("m".into(), Array::F32(vec![0.25, step as f32]));
         State { manifest, params: BTreeMap::from([("unet.a.lora_up".to_string(), vec![1.5, -0.0])]), optimizer }

@@ -1,6 +1,7 @@
 //! The command line. Each command has a file under `commands/`; this one parses, calls, and turns the result into an exit status.
 
 mod commands;
+mod output;
 mod sheet;
 mod signals;
 mod terminal;
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     match arguments.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            output::say(format_args!("error: {error:#}"));
             ExitCode::from(signals::exit_status(&error))
         }
     }

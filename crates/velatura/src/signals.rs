@@ -1,8 +1,8 @@
-//! SIGINT and SIGTERM: the first asks the run to save and stop; the second ends the process at once (writes are atomic, so the files on
+//! SIGINT, SIGTERM and SIGHUP (a closed terminal): the first asks the run to save and stop; the second ends the process at once (writes are atomic, so the files on
 //! disk stay whole).
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use train::interrupt::Interrupt;
@@ -11,7 +11,7 @@ use train::interrupt::Interrupt;
 pub fn install() -> Result<Interrupt> {
     let interrupt = Interrupt::default();
     let once = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         // Order matters: the conditional shutdown sees the flag that an earlier signal has set.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&once)).context("can't handle signals")?;
         signal_hook::flag::register(signal, Arc::clone(&once)).context("can't handle signals")?;

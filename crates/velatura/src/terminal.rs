@@ -1,5 +1,6 @@
 //! What a run says, on a terminal (bars) or in a log (plain lines). Everything goes to standard error; results go to standard output.
 
+use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -58,8 +59,8 @@ impl Terminal {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| output::say(text)),
+            None => output::say(text),
         }
     }
 
@@ -72,7 +73,7 @@ impl Terminal {
             bar.set_message(what.to_string());
             self.bar = Some(bar);
         } else {
-            eprintln!("{what}: {total}");
+            output::say(format_args!("{what}: {total}"));
         }
     }
 
@@ -87,7 +88,7 @@ impl Terminal {
             Some(bar) => bar.set_position(done),
             None if self.last_line.elapsed() >= LINE_INTERVAL => {
                 self.last_line = Instant::now();
-                eprintln!("{}: {done} of {}", self.what, self.total);
+                output::say(format_args!("{}: {done} of {}", self.what, self.total));
             }
             None => {}
         }
@@ -101,7 +102,7 @@ impl Terminal {
             bar.set_message(format!("loss {:.4}  lr {:.2e}", self.loss.unwrap_or(f64::NAN), row.lr));
             bar.set_position(row.step);
         } else if row.step.is_multiple_of(self.log_every) || row.step == self.total || row.step == self.first_step + 1 {
-            eprintln!("{}", self.plain_step(row));
+            output::say(self.plain_step(row));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sizes of a CLIP text encoder: from `text_encoder/config.json`, or from tensor shapes.
 
-use crate::json::Fields;
+use crate::json::{Fields, MOST_LAYERS};
 use crate::shapes::Shapes;
 use anyhow::{Context, Result, bail, ensure};
 use graph::ops::ActivationKind;
@@ -84,6 +84,7 @@ impl ClipConfig {
     }
 
     fn check(&self) -> Result<()> {
+        ensure!(self.layers <= MOST_LAYERS, "{} layers are more than any text encoder has", self.layers);
         ensure!(self.hidden_size.is_multiple_of(self.heads), "{} channels don't divide into {} heads", self.hidden_size, self.heads);
         ensure!(self.max_positions >= 3, "{} positions leave no room for a token between start and end", self.max_positions);
         Ok(())

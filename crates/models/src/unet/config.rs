@@ -1,7 +1,7 @@
 //! Sizes of a UNet: from diffusers' `unet/config.json`; every value that would change the forward in a way that this version does not
 //! know is refused by its key.
 
-use crate::json::Fields;
+use crate::json::{Fields, MOST_LAYERS};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
@@ -79,6 +79,8 @@ impl UnetConfig {
             ensure!(channels % groups == 0, "{channels} channels of block {i} don't divide into {groups} groups of normalisation");
             ensure!(!uses_attention(i) || channels % heads == 0, "{channels} channels of block {i} don't divide into {heads} heads");
         }
+        let layers = self.layers_per_block.iter().chain(&self.transformer_depth).max().copied().unwrap_or(0);
+        ensure!(layers <= MOST_LAYERS && self.blocks() <= 16, "{} blocks of {layers} layers are more than any UNet has", self.blocks());
         ensure!(self.block_out_channels[0] >= 2, "{} channels are too few for the timestep's sinusoids", self.block_out_channels[0]);
         Ok(())
     }

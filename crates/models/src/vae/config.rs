@@ -1,6 +1,6 @@
 //! Sizes of an autoencoder: from `vae/config.json`, or from tensor shapes.
 
-use crate::json::Fields;
+use crate::json::{Fields, MOST_LAYERS};
 use crate::shapes::Shapes;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -89,6 +89,7 @@ impl VaeConfig {
 
     fn check(&self) -> Result<()> {
         ensure!(!self.block_out_channels.is_empty(), "block_out_channels is empty");
+        ensure!(self.layers_per_block <= MOST_LAYERS, "{} layers in a block are more than any autoencoder has", self.layers_per_block);
         ensure!(self.block_out_channels.len() <= 8, "{} resolutions are more than any autoencoder has", self.block_out_channels.len());
         for channels in &self.block_out_channels {
             ensure!(channels % self.norm_groups == 0, "{channels} channels don't divide into {} groups of normalisation", self.norm_groups);

@@ -1,6 +1,7 @@
 //! `velatura convert --to kohya|diffusers IN OUT`
 
 use crate::commands::open;
+use crate::output;
 use anyhow::{Context, Result};
 use base::DType;
 use clap::Args;
@@ -25,12 +26,11 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let dtype = arguments.dtype.as_ref().map(read).transpose()?;
     let report = weights::inspect::convert(&arguments.input, &arguments.output, layout, dtype)?;
     if report.zeros_share > 0.0 || report.infinite_share > 0.0 {
-        eprintln!(
+        output::say(format_args!(
             "warning: {:.2} % of the values became 0, {:.2} % were too large",
             report.zeros_share * 100.0,
             report.infinite_share * 100.0
-        );
+        ));
     }
-    println!("{}", open::shown(&arguments.output));
-    Ok(())
+    output::print(open::shown(&arguments.output))
 }

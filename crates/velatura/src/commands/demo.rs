@@ -1,7 +1,9 @@
 //! `velatura demo`: the whole road in one command, on a tiny model that the binary brings along.
 
 use crate::commands::{open, train};
+use crate::output;
 use crate::sheet::{Row, sheet};
+use crate::signals;
 use crate::terminal::Terminal;
 use ::train::event::{Event, Reporter};
 use ::train::sample::{self, Picture, Request};
@@ -59,9 +61,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let labels: Vec<String> = PROMPTS.iter().map(|p| p.to_string()).collect();
     let path = folder.join("before-after.png");
     sample::write_png(&path, &sheet(&rows, &labels, 2)?)?;
-    println!("before and after: {}", path.display());
-    println!("LoRA: {}", finished.lora.display());
-    Ok(())
+    output::print(format_args!("before and after: {}", path.display()))?;
+    output::print(format_args!("LoRA: {}", finished.lora.display()))
 }
 
 /// Writes model, pictures and config, so that `velatura train` can be tried on them by hand.
@@ -108,7 +109,11 @@ fn draw(config: &RunConfig, lora: Option<&Path>, what: &str, terminal: &mut Term
     let mut studio = Studio::open(model, lora.as_ref(), 1.0, &requests, DType::F32, open::backend()?, terminal)?;
     terminal.report(Event::Begin { what, total: requests.len() as u64 });
     let mut pictures = Vec::new();
+    let interrupt = signals::install()?;
     for (done, request) in requests.iter().enumerate() {
+        if let Some(signal) = interrupt.signal() {
+            return Err(::train::Interrupted { signal, saved: None }.into());
+        }
         let noise = sample::noise(studio.model(), request);
         pictures.push(studio.draw(request, config.sample.sampler, &noise)?);
         terminal.report(Event::Done { done: done as u64 + 1 });

@@ -1,6 +1,7 @@
 //! `velatura dev …`: tools for developing velatura.
 
 use crate::commands::open;
+use crate::output;
 use anyhow::Result;
 use clap::Subcommand;
 use std::path::PathBuf;
@@ -23,8 +24,7 @@ pub fn run(command: Command) -> Result<()> {
     match command {
         Command::MakeTiny { arch, seed, folder } => {
             models::tiny::make_tiny(&arch, &folder, seed)?;
-            println!("{}", open::shown(&folder));
-            Ok(())
+            output::print(open::shown(&folder))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `velatura inspect FILE`
 
+use crate::output;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -15,10 +16,5 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> Result<()> {
     let summary = weights::inspect::inspect(&arguments.file)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
-    } else {
-        print!("{summary}");
-    }
-    Ok(())
+    if arguments.json { output::print(serde_json::to_string_pretty(&summary)?) } else { output::print(summary.to_string().trim_end()) }
 }

@@ -1,6 +1,7 @@
 //! `velatura plan CONFIG`
 
 use crate::commands::open::{self, ConfigArguments};
+use crate::output;
 use crate::terminal::Terminal;
 use anyhow::Result;
 use clap::Args;
@@ -22,10 +23,5 @@ pub fn run(arguments: Arguments) -> Result<()> {
     run.first_factors()?.1.iter().for_each(|text| terminal.say(text));
     let plan = Plan::new(&run, open::backend()?.as_ref())?;
     drop(terminal);
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&plan)?);
-    } else {
-        print!("{plan}");
-    }
-    Ok(())
+    if arguments.json { output::print(serde_json::to_string_pretty(&plan)?) } else { output::print(plan.to_string().trim_end()) }
 }

@@ -1,6 +1,7 @@
 //! `velatura sample CONFIG` or `velatura sample --model … --lora … --prompt …`: pictures, with or without a LoRA.
 
 use crate::commands::open;
+use crate::output;
 use crate::terminal::Terminal;
 use anyhow::{Context, Result, ensure};
 use base::{DType, Shape};
@@ -100,8 +101,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         paths.push(path);
     }
     terminal.report(Event::End);
-    paths.iter().for_each(|path| println!("{}", open::shown(path)));
-    Ok(())
+    paths.iter().try_for_each(|path| output::print(open::shown(path)))
 }
 
 impl Arguments {

@@ -1,6 +1,7 @@
 //! `velatura train CONFIG`
 
 use crate::commands::open::{self, ConfigArguments};
+use crate::output;
 use crate::signals;
 use crate::terminal::Terminal;
 use anyhow::Result;
@@ -40,8 +41,8 @@ pub fn train(loaded: config::Loaded, start: Start) -> Result<Finished> {
     let finished = train::train(&run, backend, start, &interrupt, &mut terminal)?;
     drop(terminal);
     if finished.skipped > 0 {
-        eprintln!("{} updates were not finite and were not applied", finished.skipped);
+        output::say(format_args!("{} updates were not finite and were not applied", finished.skipped));
     }
-    println!("step {} reached: {}", finished.steps, open::shown(&finished.lora));
+    output::print(format_args!("step {} reached: {}", finished.steps, open::shown(&finished.lora)))?;
     Ok(finished)
 }

@@ -2,6 +2,7 @@
 
 use crate::place::Place;
 use serde_json::{Value, json};
+use std::process::Stdio;
 
 /// Everything that draws random numbers or counts: batches of two, accumulation, flips, dropped captions, dropout, a schedule.
 fn lively(steps: u64, dtype: &str) -> Value {
@@ -133,6 +134,40 @@ fn a_state_of_other_adapters_is_refused() {
         let error = place.run(&["train", &config, "--resume"]).error();
         assert!(error.contains(word), "\"{word}\" is missing in: {error}");
     }
+}
+
+#[test]
+fn a_resume_refuses_another_alpha_and_says_what_else_has_changed() {
+    let place = Place::new("sd15");
+    place.train("settings", json!({"train": {"steps": 2}, "network": {"linear_alpha": 4}}));
+    let config = place.config("settings", json!({"train": {"steps": 4}, "network": {"linear_alpha": 400}}));
+    let error = place.run(&["train", &config, "--resume"]).error();
+    assert!(error.contains("network.linear_alpha is 400") && error.contains("trained with 4"), "{error}");
+    let config = place.config("settings", json!({"train": {"steps": 4, "max_grad_norm": 0.5}, "network": {"linear_alpha": 4}}));
+    let resumed = place.run(&["train", &config, "--resume"]).good();
+    assert!(resumed.stderr.contains("train.max_grad_norm: config 0.5, saved 1"), "{}", resumed.stderr);
+}
+
+#[test]
+fn a_resume_without_a_state_never_writes_over_a_finished_lora() {
+    let place = Place::new("sd15");
+    place.train("stateless", json!({"train": {"steps": 2}}));
+    let bytes = place.lora_bytes("stateless");
+    std::fs::remove_dir_all(place.path("stateless/run/state")).unwrap();
+    let error = place.run(&["train", "stateless.yaml", "--resume"]).error();
+    assert!(error.contains("no saved state") && error.contains("--over"), "{error}");
+    assert!(place.lora_bytes("stateless") == bytes);
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_end_a_run() {
+    let place = Place::new("sd15");
+    let config = place.config("piped", json!({"train": {"steps": 6}, "logging": {"log_every": 1}}));
+    let mut command = place.command(&["train", &config]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(place.rows("piped").len(), 6);
 }
 
 #[test]
