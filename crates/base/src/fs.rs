@@ -49,6 +49,21 @@ pub fn write_atomic_with(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Resul
     result.map_err(|e: anyhow::Error| e.context(format!("can't write {}", path.display())))
 }
 
+/// Removes temporary files that a killed process left in `folder`; those of living processes stay. Errors don't matter: it is litter.
+pub fn sweep_parts(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid =
+            name.strip_prefix('.').and_then(|n| n.strip_suffix(".part")).and_then(|n| n.rsplit_once('.')).map(|(_, pid)| pid.to_string());
+        // Only where the system tells which processes live.
+        let dead =
+            pid.is_some_and(|pid| pid.parse::<u32>().is_ok() && Path::new("/proc/self").exists() && !Path::new("/proc").join(pid).exists());
+        if dead {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Renames a finished folder into place and syncs the parent.
 pub fn rename(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(from, to).with_context(|| format!("can't rename {} to {}", from.display(), to.display()))?;
@@ -90,6 +105,16 @@ mod tests {
         assert!(format!("{:#}", failed.unwrap_err()).contains("a.txt"));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn parts_of_dead_processes_are_swept_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = [".a.txt.4294967294.part", &format!(".b.txt.{}.part", std::process::id()), ".c.part", "d.4294967294.part"];
+        names.iter().for_each(|name| std::fs::write(dir.path().join(name), "x").unwrap());
+        sweep_parts(dir.path());
+        let left: Vec<bool> = names.iter().map(|name| dir.path().join(name).exists()).collect();
+        assert_eq!(left, [false, true, true, true]);
     }
 
     #[test]

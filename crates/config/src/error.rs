@@ -41,8 +41,21 @@ pub(crate) fn message(error: &YamlError) -> String {
         YamlError::SerdeUnknownField { field: invalid, expected, .. } => unknown_key(invalid, expected),
         YamlError::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is given twice"),
         YamlError::Unexpected { expected: "mapping start", .. } => "expected keys with values here".to_string(),
-        other => without_place(&other.to_string()),
+        YamlError::Unexpected { expected: "sequence start", .. } => {
+            "expected a list here: each entry on its own line after `- `".to_string()
+        }
+        YamlError::Unexpected { expected: "string scalar", .. } => "expected a text here".to_string(),
+        other => in_our_words(without_place(&other.to_string())),
     }
+}
+
+/// Messages that speak of the reader's own interface, said for users.
+fn in_our_words(text: String) -> String {
+    let rows = [
+        ("multiple YAML documents", "the file holds several documents (`---`); one config is one document"),
+        ("non-finite float", "must be a finite number"),
+    ];
+    rows.iter().find(|(sign, _)| text.contains(sign)).map_or(text, |(_, ours)| ours.to_string())
 }
 
 fn unknown_key(key: &str, expected: &[&str]) -> String {

@@ -107,6 +107,9 @@ impl Cache {
     /// Entries live in a folder, which is made if it doesn't exist, and take no memory.
     pub fn on_disk(folder: &Path) -> Result<Cache> {
         base::fs::create_dir(folder).context("the cache needs its folder; set cache_dir to one that can be written")?;
+        for inner in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            base::fs::sweep_parts(&inner.path());
+        }
         Ok(Cache { folder: Some(folder.to_path_buf()), ..Cache::in_memory() })
     }
 

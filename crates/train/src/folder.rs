@@ -43,6 +43,7 @@ impl RunFolder {
             // Some network file systems have no locks; a run must not fail for it.
             Err(TryLockError::Error(_)) => {}
         }
+        base::fs::sweep_parts(path);
         Ok(RunFolder { path: path.into(), name: name.into(), _lock: lock })
     }
 
