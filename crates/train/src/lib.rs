@@ -45,7 +45,7 @@ impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.saved {
             Some(path) => write!(f, "stopped by a signal; saved {}: go on with --resume", path.display()),
-            None => write!(f, "stopped by a signal before training began; the caches keep what was encoded: start again to go on"),
+            None => write!(f, "stopped by a signal with nothing unsaved: start again to go on"),
         }
     }
 }

@@ -160,26 +160,10 @@ impl Rule for Conv2d {
     }
 
     fn gradient(&self, g: &mut Adjoint) {
-        let input = g.wanted(0);
-        let mut inputs = vec![g.upstream(0)];
-        if input {
-            inputs.push(g.inputs[1]);
-        }
-        if self.lora.is_some() {
-            inputs.push(g.inputs[0]);
-            inputs.extend(&g.inputs[self.lora_at()..]);
-        }
         let x = g.shape(g.inputs[0]);
+        let Conv2d { stride, padding, lora, .. } = *self;
         let size = [x.dims()[1], x.dims()[2]];
-        let outputs = g.push(Conv2dGrad { stride: self.stride, padding: self.padding, size, input, lora: self.lora }, &inputs);
-        if input {
-            g.set(0, outputs[0]);
-        }
-        if self.lora.is_some() {
-            let first = usize::from(input);
-            g.set(self.lora_at(), outputs[first]);
-            g.set(self.lora_at() + 1, outputs[first + 1]);
-        }
+        lora::layer_gradient(g, lora.map(|_| self.lora_at()), |input| Conv2dGrad { stride, padding, size, input, lora }.into());
     }
 
     fn cost(&self, inputs: &[&Meta], outputs: &[&Meta]) -> Cost {

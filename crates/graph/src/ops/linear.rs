@@ -71,24 +71,8 @@ impl Rule for Linear {
     }
 
     fn gradient(&self, g: &mut Adjoint) {
-        let input = g.wanted(0);
-        let mut inputs = vec![g.upstream(0)];
-        if input {
-            inputs.push(g.inputs[1]);
-        }
-        if self.lora.is_some() {
-            inputs.push(g.inputs[0]);
-            inputs.extend(&g.inputs[self.lora_at()..]);
-        }
-        let outputs = g.push(LinearGrad { input, lora: self.lora }, &inputs);
-        if input {
-            g.set(0, outputs[0]);
-        }
-        if self.lora.is_some() {
-            let first = usize::from(input);
-            g.set(self.lora_at(), outputs[first]);
-            g.set(self.lora_at() + 1, outputs[first + 1]);
-        }
+        let lora = self.lora;
+        lora::layer_gradient(g, lora.map(|_| self.lora_at()), |input| LinearGrad { input, lora }.into());
     }
 
     fn cost(&self, inputs: &[&Meta], outputs: &[&Meta]) -> Cost {

@@ -3,6 +3,7 @@
 //! Dropout stands between A and B, as in kohya's and ai-toolkit's networks. Its mask is a pure function of (seed, stream, element), so the
 //! backward and a recompute draw it again instead of keeping it.
 
+use super::{Adjoint, Op};
 use base::rng::philox;
 
 /// The low-rank branch of a layer. Its inputs are A (`lora_down`), B (`lora_up`) and, with dropout, a seed: u32 `[2]`.
@@ -25,6 +26,29 @@ impl Lora {
     /// Factor on element `index` of x Aᵀ: 0 where dropped, 1/(1−p) elsewhere.
     pub fn keep(&self, seed: [u32; 2], index: u64) -> f32 {
         if self.dropout > 0.0 && dropout_mask(seed, self.stream, index) < self.dropout { 0.0 } else { 1.0 / (1.0 - self.dropout) }
+    }
+}
+
+/// Emits the gradient op of a layer with inputs x, W, …, and A, B (and a seed) from index `factors` on if it has the branch.
+/// `op` makes it, told whether ∂x is wanted: its inputs are ∂y, [W], [x, A, B, (seed)], its outputs [∂x], [∂A, ∂B].
+pub(super) fn layer_gradient(g: &mut Adjoint, factors: Option<usize>, op: impl FnOnce(bool) -> Op) {
+    let input = g.wanted(0);
+    let mut inputs = vec![g.upstream(0)];
+    if input {
+        inputs.push(g.inputs[1]);
+    }
+    if let Some(at) = factors {
+        inputs.push(g.inputs[0]);
+        inputs.extend(&g.inputs[at..]);
+    }
+    let outputs = g.push(op(input), &inputs);
+    if input {
+        g.set(0, outputs[0]);
+    }
+    if let Some(at) = factors {
+        let first = usize::from(input);
+        g.set(at, outputs[first]);
+        g.set(at + 1, outputs[first + 1]);
     }
 }
 
