@@ -1,22 +1,9 @@
 //! Between the trainer's flat parameters and LoRA files.
 
 use anyhow::{Result, bail, ensure};
-use models::adapters::{self, Adapters, Factor, Kind, Module, ParamLayout};
+use models::adapters::{self, Adapters, Factor, ParamLayout};
 use std::collections::BTreeMap;
-use weights::lora::{LoraFile, ModuleShape};
-
-fn module_shape(module: &Module) -> ModuleShape {
-    let kernel = match module.kind {
-        Kind::Linear => None,
-        Kind::Conv { kernel, .. } => Some(kernel),
-    };
-    ModuleShape { name: module.name.clone(), input: module.inputs, output: module.outputs, kernel }
-}
-
-/// The forms that a file's modules are checked against.
-pub fn module_shapes(modules: &[Module]) -> Vec<ModuleShape> {
-    modules.iter().map(module_shape).collect()
-}
+use weights::lora::LoraFile;
 
 /// The adapters' factors out of the flat slice, in file order.
 pub fn to_file(adapters: &Adapters, params: &[f32], metadata: BTreeMap<String, String>) -> Result<LoraFile> {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use config::Checkpointing;
 use diffusion::Prediction;
 use engine::session::ParamPlace;
+use models::Module;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weights::lora::Layout;
@@ -60,7 +61,8 @@ impl Saver<'_> {
     pub fn write_lora(&self, path: &Path, params: &[f32], step: u64, reporter: &mut dyn Reporter) -> Result<()> {
         let config = &self.run.config.save;
         let file = lora::to_file(&self.run.adapters, params, self.metadata(step))?;
-        weights::lora::check(&file, &lora::module_shapes(&self.run.modules)).context("the LoRA would not load")?;
+        let modules: Vec<_> = self.run.modules.iter().map(Module::in_lora_file).collect();
+        weights::lora::check(&file, &modules).context("the LoRA would not load")?;
         let layout = match config.layout {
             config::Layout::Kohya => Layout::Kohya,
             config::Layout::Diffusers => Layout::Diffusers,

@@ -1,6 +1,6 @@
 //! Trained numbers ↔ what a LoRA file holds. In files a convolution's factors are `[rank, in, kh, kw]` and `[out, rank, 1, 1]`.
 
-use super::layout::{ParamLayout, down_from_file, down_to_file};
+use super::layout::ParamLayout;
 use super::lora::{Adapter, Factor};
 use super::resolve::Adapters;
 use super::targets::Module;
@@ -18,16 +18,8 @@ fn module_to_file(adapter: &Adapter, layout: &ParamLayout, flat: &[f32]) -> Resu
         let param = layout.find(name).with_context(|| format!("{name} is not among the trained parameters"))?;
         Ok::<_, anyhow::Error>(&flat[param.range.clone()])
     };
-    let [(down, down_shape), (up, _)] = adapter.params();
-    let (module, rank) = (&adapter.module, adapter.rank);
-    Ok(LoraModule {
-        module: module.name.clone(),
-        down: down_to_file(&down_shape, numbers(&down)?),
-        down_shape: module.down_file_shape(rank),
-        up: numbers(&up)?.to_vec(),
-        up_shape: module.up_file_shape(rank),
-        alpha: adapter.alpha,
-    })
+    let [(down, _), (up, _)] = adapter.params();
+    LoraModule::from_memory(&adapter.module.in_lora_file(), adapter.rank, adapter.alpha, numbers(&down)?, numbers(&up)?)
 }
 
 /// Adapters as a file has them (ranks and alphas are the file's), with their numbers sorted by name.
@@ -53,8 +45,7 @@ fn module_from_file(adapter: &Adapter, part: &LoraModule) -> Result<[Factor; 2]>
         ensure!(same, "{what} of {} is {found} in the LoRA, but this model's module needs {wanted}", module.name);
     }
     let [(down, down_shape), (up, up_shape)] = adapter.params();
-    let numbers = down_from_file(&down_shape, &part.down);
-    Ok([Factor { name: down, shape: down_shape, data: numbers }, Factor { name: up, shape: up_shape, data: part.up.clone() }])
+    Ok([Factor { name: down, shape: down_shape, data: part.down_in_memory() }, Factor { name: up, shape: up_shape, data: part.up.clone() }])
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where each factor lies in one flat slice of trained numbers, and the order of a convolution's factor in memory and in files.
+//! Where each factor lies in one flat slice of trained numbers.
 
 use super::lora::Factor;
 use super::resolve::Adapters;
@@ -48,41 +48,11 @@ impl ParamLayout {
     }
 }
 
-/// `[r, kh, kw, in]` → `[r, in, kh, kw]`; matrices stay as they are. `shape` is the one in memory.
-pub fn down_to_file(shape: &Shape, data: &[f32]) -> Vec<f32> {
-    let &[r, kh, kw, inputs] = shape.dims() else { return data.to_vec() };
-    moved(r, kh * kw, inputs, data)
-}
-
-/// `[r, in, kh, kw]` → `[r, kh, kw, in]`; matrices stay as they are. `shape` is the one in memory.
-pub fn down_from_file(shape: &Shape, data: &[f32]) -> Vec<f32> {
-    let &[r, kh, kw, inputs] = shape.dims() else { return data.to_vec() };
-    moved(r, inputs, kh * kw, data)
-}
-
-/// Swaps the last two axes of `[outer, a, b]`.
-fn moved(outer: usize, a: usize, b: usize, data: &[f32]) -> Vec<f32> {
-    assert_eq!(outer * a * b, data.len(), "a factor of [{outer}×{a}×{b}] has another number of elements");
-    let at = |o: usize, j: usize, i: usize| data[(o * a + i) * b + j];
-    (0..outer).flat_map(|o| (0..b).flat_map(move |j| (0..a).map(move |i| at(o, j, i)))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::lora::AdapterSpec;
     use super::super::targets::{Kind, Module};
     use super::*;
-
-    #[test]
-    fn a_kernel_goes_to_the_file_and_back() {
-        let shape = Shape::from([2, 3, 3, 5]);
-        let data: Vec<f32> = (0..90).map(|v| v as f32).collect();
-        let file = down_to_file(&shape, &data);
-        // Element [r=1, in=4, u=2, v=0] of the file is [1, 2, 0, 4] in memory.
-        assert_eq!(file[((5 + 4) * 3 + 2) * 3], data[((3 + 2) * 3) * 5 + 4]);
-        assert_eq!(down_from_file(&shape, &file), data);
-        assert_eq!(down_to_file(&Shape::from([9, 10]), &data), data);
-    }
 
     #[test]
     fn ranges_are_sorted_by_name_and_cover_the_slice() {

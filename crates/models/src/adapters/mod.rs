@@ -7,7 +7,7 @@ mod resolve;
 mod targets;
 
 pub use file::{from_file, to_file};
-pub use layout::{Param, ParamLayout, down_from_file, down_to_file};
+pub use layout::{Param, ParamLayout};
 pub use lora::{Adapter, AdapterSpec, Factor};
 pub use resolve::Adapters;
 pub use targets::{Kind, Module, Place};

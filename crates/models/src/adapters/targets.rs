@@ -4,6 +4,7 @@
 //! upsamplers hold (3×3 convolutions with that rank, the others with the linear one); attention and MLP of the text encoder.
 
 use base::Shape;
+use weights::lora::ModuleShape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -55,6 +56,15 @@ impl Module {
         let (component, path) = self.name.split_once('.').unwrap_or(("", &self.name));
         let prefix = if component == "text_encoder" { "lora_te" } else { "lora_unet" };
         format!("{prefix}_{}", path.replace('.', "_"))
+    }
+
+    /// The module as LoRA files are checked and written by.
+    pub fn in_lora_file(&self) -> ModuleShape {
+        let kernel = match self.kind {
+            Kind::Linear => None,
+            Kind::Conv { kernel, .. } => Some(kernel),
+        };
+        ModuleShape { name: self.name.clone(), input: self.inputs, output: self.outputs, kernel }
     }
 
     /// A in memory: `[rank, in]` or `[rank, kh, kw, in]`.
