@@ -191,6 +191,10 @@ fn registers_only(rounds: usize) -> f64 {
                 repeat!("vdpbf16ps", "z");
                 64
             }
+            Isa::Avx512Vnni => {
+                repeat!("vpdpwssd", "z");
+                64
+            }
             Isa::Avx512 => {
                 repeat!("vfmadd231ps", "z");
                 32

@@ -11,7 +11,7 @@ use super::super::matmul::pack::{convert, pack_left, pack_right};
 use super::super::{Call, Kernel};
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
-use super::{Sizes, even, multiply, row_words};
+use super::{Sizes, even, multiply, packed_rows, row_words};
 use crate::element::Element;
 use crate::isa::{Isa, isa, vectorize};
 use crate::math::exp;
@@ -165,7 +165,7 @@ impl Plan {
 
 impl Kernel for AttentionGrad {
     fn scratch_bytes(&self, inputs: &[&Meta], _: &[&Meta]) -> u64 {
-        let micro = Micro::of(isa(), inputs[0].dtype);
+        let micro = Micro::plain(isa(), inputs[0].dtype);
         let plan = Plan::new(micro, Sizes::new(self.attention.heads, &inputs[1].shape, &inputs[2].shape));
         (plan.shares_bytes() + plan.worker_bytes(micro) * threads::count()) as u64
     }
@@ -173,7 +173,7 @@ impl Kernel for AttentionGrad {
     fn run(&self, call: &mut Call) {
         let (q, k) = (&call.inputs[1], &call.inputs[2]);
         let isa = isa();
-        let micro = Micro::of(isa, q.dtype());
+        let micro = Micro::plain(isa, q.dtype());
         let sizes = Sizes::new(self.attention.heads, &q.meta.shape, &k.meta.shape);
         let plan = Plan::new(micro, sizes);
         let bytes = plan.worker_bytes(micro);
@@ -288,7 +288,7 @@ impl Part<'_> {
             for (tensor, into) in [(&self.inputs[2], &mut *worker.k), (&self.inputs[3], &mut *worker.v)] {
                 let source = sizes.head(tensor, self.head);
                 let term = [Term { left: Left::Rows { source, stride }, right: Right::rows(source, stride), depth: sizes.depth }];
-                pack_left(micro, &term, first..first + keys, 0..plan.depth_words, into.as_mut_ptr(), row_words(plan.depth_words));
+                pack_left(micro, &term, first..first + keys, 0..plan.depth_words, packed_rows(into, plan.depth_words));
             }
             if self.op.query {
                 let k = sizes.head(&self.inputs[2], self.head).at(first * stride);

@@ -7,7 +7,7 @@ use super::super::matmul::pack::{pack_left, pack_right};
 use super::super::{Call, Kernel};
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
-use super::{Sizes, even, multiply, row_words};
+use super::{Sizes, even, multiply, packed_rows, row_words};
 use crate::element::Element;
 use crate::isa::{Isa, isa, vectorize};
 use crate::math::exp;
@@ -103,7 +103,7 @@ impl Plan {
 
 impl Kernel for Attention {
     fn scratch_bytes(&self, inputs: &[&Meta], _: &[&Meta]) -> u64 {
-        let micro = Micro::of(isa(), inputs[0].dtype);
+        let micro = Micro::plain(isa(), inputs[0].dtype);
         let plan = Plan::new(micro, Sizes::new(self.heads, &inputs[0].shape, &inputs[1].shape));
         (plan.worker_bytes(micro) * threads::count()) as u64
     }
@@ -111,7 +111,7 @@ impl Kernel for Attention {
     fn run(&self, call: &mut Call) {
         let (q, k) = (&call.inputs[0], &call.inputs[1]);
         let isa = isa();
-        let micro = Micro::of(isa, q.dtype());
+        let micro = Micro::plain(isa, q.dtype());
         let sizes = Sizes::new(self.heads, &q.meta.shape, &k.meta.shape);
         let plan = Plan::new(micro, sizes);
         let bytes = plan.worker_bytes(micro);
@@ -169,7 +169,7 @@ impl Part<'_> {
         unsafe {
             let terms = [Term { left, right: keys_of(k, true), depth }];
             let rows = self.first..self.first + queries;
-            pack_left(micro, &terms, rows, 0..self.plan.depth_words, worker.q.as_mut_ptr(), row_words(self.plan.depth_words));
+            pack_left(micro, &terms, rows, 0..self.plan.depth_words, packed_rows(worker.q, self.plan.depth_words));
             for first_key in (0..seen).step_by(self.plan.keys) {
                 let keys = (sizes.keys - first_key).min(self.plan.keys);
                 for (column, width, exist) in micro.panels(keys) {
@@ -222,7 +222,7 @@ impl Part<'_> {
                 #[cfg(target_arch = "x86_64")]
                 (Isa::Avx512Bf16, DType::BF16) => avx512::softmax::<true>(strip, p),
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx512Bf16 | Isa::Avx512, _) => avx512::softmax::<false>(strip, p),
+                (Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Avx512, _) => avx512::softmax::<false>(strip, p),
                 (_, DType::BF16) => softmax::<bf16>(strip, p.cast()),
                 _ => softmax::<f32>(strip, p.cast()),
             }

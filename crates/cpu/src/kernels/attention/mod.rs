@@ -10,6 +10,7 @@ mod forward;
 
 use super::matmul::micro::{LANES, Micro, Tile};
 use super::matmul::operand::Source;
+use super::matmul::pack::PackedRows;
 use crate::tensor::Tensor;
 use base::Shape;
 
@@ -59,6 +60,11 @@ fn row_words(words: usize) -> usize {
     words.next_multiple_of(LANES) | LANES
 }
 
+/// A place for packed rows of `words` words.
+fn packed_rows(into: &mut [u32], words: usize) -> PackedRows {
+    PackedRows { words: into.as_mut_ptr(), stride: row_words(words), units: std::ptr::null_mut() }
+}
+
 /// C [rows, columns] (+)= A · B for packed operands, `columns` a number of columns that exist.
 ///
 /// # Safety
@@ -88,6 +94,7 @@ unsafe fn multiply(
                     c: c.add(row * c_stride + column),
                     c_stride,
                     accumulate,
+                    units: (std::ptr::null(), std::ptr::null()),
                 });
             }
         }

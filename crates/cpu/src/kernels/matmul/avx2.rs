@@ -13,6 +13,7 @@ pub static MICRO: Micro = Micro {
     transpose: super::portable::transpose,
     interleave: None,
     round: None,
+    fixed: None,
 };
 
 /// # Safety

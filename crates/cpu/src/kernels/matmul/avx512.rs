@@ -4,8 +4,17 @@ use super::micro::{LANES, Micro, Round, Tile, Transpose};
 use base::DType;
 use std::arch::x86_64::*;
 
-pub static MICRO: Micro =
-    Micro { name: "avx512 f32", packed: DType::F32, rows: 12, columns: 2 * LANES, tile, transpose, interleave: None, round: Some(round) };
+pub static MICRO: Micro = Micro {
+    name: "avx512 f32",
+    packed: DType::F32,
+    rows: 12,
+    columns: 2 * LANES,
+    tile,
+    transpose,
+    interleave: None,
+    round: Some(round),
+    fixed: None,
+};
 
 /// Calls `$rows::<R, V>($t)` for the tile's number of rows and vectors.
 macro_rules! by_size {

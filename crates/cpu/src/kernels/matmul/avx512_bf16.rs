@@ -15,6 +15,7 @@ pub static MICRO: Micro = Micro {
     transpose: super::avx512::transpose,
     interleave: Some(interleave),
     round: Some(round),
+    fixed: None,
 };
 
 /// # Safety
@@ -55,7 +56,7 @@ unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
 
 /// # Safety
 /// The machine has AVX-512 BW; the operands are as [`Interleave`] says.
-unsafe fn interleave(t: &Interleave) {
+pub unsafe fn interleave(t: &Interleave) {
     // SAFETY: as the caller promises.
     unsafe { interleave_rows(t) }
 }

@@ -26,6 +26,17 @@ pub struct Micro {
     pub interleave: Option<unsafe fn(&Interleave)>,
     /// Scales sums, adds a bias and rounds to rows of f32 or bf16; without it, plain loops do.
     pub round: Option<unsafe fn(&Round)>,
+    /// Makes integers of packed bf16 numbers before they are multiplied; without it, words are multiplied as they are.
+    pub fixed: Option<Fixed>,
+}
+
+/// Block fixed point: numbers become 16-bit integers in units that a row of A, or a column of B, shares in a block of the reduction.
+#[derive(Clone, Copy)]
+pub struct Fixed {
+    /// Converts this many words of a row of A in place, and returns the unit.
+    pub row: unsafe fn(*mut u32, usize) -> f32,
+    /// Converts a panel [words, width] of B in place, and writes the units of its columns.
+    pub panel: unsafe fn(*mut u32, usize, usize, *mut f32),
 }
 
 /// Rows of bf16 that become words: `into[w · width + i] = (from[2w][i], from[2w + 1][i])`, zeros beyond `exist` and `rows`.
@@ -71,6 +82,8 @@ pub struct Tile {
     pub c: *mut f32,
     pub c_stride: usize,
     pub accumulate: bool,
+    /// Units of the rows of A and the columns of B; null where words are not in fixed point.
+    pub units: (*const f32, *const f32),
 }
 
 /// Operands of a transposition of up to 16 rows of words.
@@ -91,11 +104,19 @@ impl Micro {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512Bf16, DType::BF16) => &super::avx512_bf16::MICRO,
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512Bf16 | Isa::Avx512, _) => &super::avx512::MICRO,
+            (Isa::Avx512Vnni, DType::BF16) => &super::avx512_vnni::MICRO,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Avx512, _) => &super::avx512::MICRO,
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, _) => &super::avx2::MICRO,
             _ => &super::portable::MICRO,
         }
+    }
+
+    /// The same for kernels that keep packed operands of their own, and so need words that are the numbers themselves.
+    pub fn plain(isa: Isa, activation: DType) -> &'static Micro {
+        let micro = Micro::of(isa, activation);
+        if micro.fixed.is_some() { Micro::of(isa, DType::F32) } else { micro }
     }
 
     /// Numbers per word.

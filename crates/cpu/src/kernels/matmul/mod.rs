@@ -18,10 +18,13 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
+#[cfg(target_arch = "x86_64")]
+mod avx512_vnni;
 
 use crate::threads;
 use micro::{LANES, Micro, Tile};
 use operand::Term;
+use pack::PackedRows;
 use std::ops::Range;
 use store::{Store, Sums};
 
@@ -47,13 +50,16 @@ struct Blocks {
     tile_columns: usize,
     words: usize,
     block_words: usize,
+    /// Whether the reduction takes more than one block.
+    several: bool,
     /// Words from row to row of packed A: whole cache lines, an odd number of them, so that rows fall into different L1 sets.
     a_stride: usize,
 }
 
 impl Blocks {
     fn new(micro: &Micro, rows: usize, columns: usize, depths: &[usize]) -> Blocks {
-        let words: usize = depths.iter().map(|d| micro.words(*d)).sum();
+        let terms = depths.iter().map(|d| micro.words(*d)).filter(|words| *words > 0);
+        let words: usize = terms.clone().sum();
         let block_words = words.div_ceil(words.div_ceil(BLOCK_WORDS).max(1));
         let even = |size: usize, most: usize, unit: usize| size.div_ceil(size.div_ceil(most).max(1)).next_multiple_of(unit).max(unit);
         let tile_rows = even(rows, TILE_ROWS, micro.rows);
@@ -67,14 +73,33 @@ impl Blocks {
         };
         let tile_columns = even(columns, most, micro.columns);
         let a_stride = block_words.next_multiple_of(LANES) | LANES;
-        Blocks { tile_rows, tile_columns, words, block_words, a_stride }
+        let several = words > block_words || micro.fixed.is_some() && terms.count() > 1;
+        Blocks { tile_rows, tile_columns, words, block_words, several, a_stride }
     }
 
     /// Words of scratch of one worker: packed A, one packed panel, rows to convert, and sums.
-    fn pieces(&self, micro: &Micro) -> [usize; 4] {
-        let columns = if self.words > self.block_words { self.tile_columns } else { micro.columns };
-        [self.tile_rows * self.a_stride, self.block_words * micro.columns, LANES * self.block_words, self.tile_rows * columns]
-            .map(|words| words.next_multiple_of(LANES))
+    fn pieces(&self, micro: &Micro) -> [usize; 6] {
+        let columns = if self.several { self.tile_columns } else { micro.columns };
+        let units = if micro.fixed.is_some() { [self.tile_rows, micro.columns] } else { [0; 2] };
+        let (a, b) = (self.tile_rows * self.a_stride, self.block_words * micro.columns);
+        [a, b, LANES * self.block_words, self.tile_rows * columns, units[0], units[1]].map(|words| words.next_multiple_of(LANES))
+    }
+
+    /// The block of the reduction that begins at word `start`. In fixed point blocks end where terms end: a small term beside a large one
+    /// would lose its bits in shared units.
+    fn block(&self, micro: &Micro, terms: &[Term], start: usize) -> Range<usize> {
+        let mut end = (start + self.block_words).min(self.words);
+        if micro.fixed.is_some() {
+            let mut last = 0;
+            for term in terms {
+                last += micro.words(term.depth);
+                if last > start {
+                    end = end.min(last);
+                    break;
+                }
+            }
+        }
+        start..end
     }
 }
 
@@ -90,6 +115,8 @@ struct Worker {
     b: *mut u32,
     spare: *mut u32,
     sums: *mut f32,
+    /// Units of the rows of A and the columns of B.
+    units: [*mut f32; 2],
 }
 
 /// Scratch that workers share out among themselves.
@@ -132,7 +159,9 @@ impl Matmul<'_> {
             let worker = unsafe {
                 let a = shared.pointer().cast::<u32>().add(number * worker_words);
                 let (b, spare) = (a.add(pieces[0]), a.add(pieces[0] + pieces[1]));
-                Worker { a, b, spare, sums: spare.add(pieces[2]).cast() }
+                let sums = spare.add(pieces[2]).cast::<f32>();
+                let units = sums.add(pieces[3]);
+                Worker { a, b, spare, sums, units: [units, units.add(pieces[4])] }
             };
             // SAFETY: scratch is laid out as `pieces` says, and the task's tile is its own.
             unsafe { self.task(&blocks, task / across, task % across, worker) };
@@ -150,18 +179,21 @@ impl Matmul<'_> {
         let first_column = across * blocks.tile_columns;
         let columns = (self.columns - first_column).min(blocks.tile_columns);
         let in_place = blocks.words > 0 && self.terms.iter().all(|t| t.reads_in_place(micro));
-        let block = |start: usize| start..(start + blocks.block_words).min(blocks.words);
+        let block = |start: usize| blocks.block(micro, self.terms, start);
         let mut words = block(0);
         loop {
             if !in_place {
                 // SAFETY: scratch is as the caller promises, and rows and words exist.
-                unsafe { pack::pack_left(micro, self.terms, rows.clone(), words.clone(), worker.a, blocks.a_stride) };
+                unsafe {
+                    let into = PackedRows { words: worker.a, stride: blocks.a_stride, units: worker.units[0] };
+                    pack::pack_left(micro, self.terms, rows.clone(), words.clone(), into);
+                }
             }
             let mut panels = micro.panels(columns).peekable();
             while let Some((offset, width, exist)) = panels.next() {
                 let column = first_column + offset;
                 // A single block's sums are stored at once, so all panels share one place.
-                let place = if blocks.words > blocks.block_words { offset * blocks.tile_rows } else { 0 };
+                let place = if blocks.several { offset * blocks.tile_rows } else { 0 };
                 let next = match panels.peek() {
                     Some((offset, _, exist)) => (first_column + offset..first_column + offset + exist, words.clone()),
                     None => (first_column..first_column + columns.min(micro.columns), block(words.end)),
@@ -169,6 +201,9 @@ impl Matmul<'_> {
                 // SAFETY: as above, for columns too.
                 unsafe {
                     pack::pack_right(micro, self.terms, column..column + exist, width, words.clone(), worker.b, worker.spare);
+                    if let Some(fixed) = micro.fixed {
+                        (fixed.panel)(worker.b, words.len(), width, worker.units[1]);
+                    }
                     let panel = Panel { rows: rows.clone(), column, width, exist, words: words.clone(), in_place, next };
                     self.panel(blocks, worker, worker.sums.add(place), &panel);
                 }
@@ -195,7 +230,8 @@ impl Matmul<'_> {
                 let c = sums.add(row * width);
                 let tile = |a, a_stride, first: usize, words, accumulate| {
                     let b = worker.b.cast_const().add(first * width);
-                    (self.micro.tile)(&Tile { a, a_stride, rows: count, b, columns: width, words, c, c_stride: width, accumulate });
+                    let units = (worker.units[0].add(row).cast_const(), worker.units[1].cast_const());
+                    (self.micro.tile)(&Tile { a, a_stride, rows: count, b, columns: width, words, c, c_stride: width, accumulate, units });
                 };
                 let before = panel.words.start > 0;
                 if panel.in_place {

@@ -145,7 +145,8 @@ impl Term {
         let Left::Rows { source, stride } = &self.left else { return false };
         let whole = |n: usize| n.is_multiple_of(micro.per_word());
         let aligned = (source.pointer as usize).is_multiple_of(4);
-        source.dtype == micro.packed
+        micro.fixed.is_none()
+            && source.dtype == micro.packed
             && whole(self.depth)
             && whole(*stride)
             && aligned

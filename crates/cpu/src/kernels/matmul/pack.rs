@@ -1,7 +1,7 @@
 //! Packing: pieces of operands, whatever their type and layout, as the words that a micro-kernel reads.
 
 use super::micro::{Interleave, LANES, Micro, Transpose};
-use super::operand::{Left, Right, Source, Term};
+use super::operand::{Anchor, Left, Pixels, Right, Source, Term};
 use crate::element::Element;
 use crate::isa::vectorize;
 use base::DType;
@@ -80,44 +80,71 @@ pub fn each_term(micro: &Micro, terms: &[Term], words: Range<usize>, mut body: i
     }
 }
 
-/// Packs rows of left operands: `into` [rows, stride] words.
+/// Where packed rows of left operands go.
+#[derive(Clone, Copy)]
+pub struct PackedRows {
+    /// [rows, stride] words.
+    pub words: *mut u32,
+    pub stride: usize,
+    /// A unit a row; only for micro-kernels in fixed point.
+    pub units: *mut f32,
+}
+
+/// Packs rows of left operands. In fixed point `words` lie within one term.
 ///
 /// # Safety
 /// The rows and words exist in the operands, and `into` is large enough.
-pub unsafe fn pack_left(micro: &Micro, terms: &[Term], rows: Range<usize>, words: Range<usize>, into: *mut u32, stride: usize) {
-    each_term(micro, terms, words, |term, numbers, first, count| match &term.left {
-        Left::Rows { source, stride: from } => {
-            for (i, row) in rows.clone().enumerate() {
-                // SAFETY: as the caller promises.
-                unsafe {
-                    convert_words(source.at(row * from + numbers.start), numbers.len(), micro.packed, count, into.add(i * stride + first))
-                };
-            }
-        }
-        Left::Pixels(pixels) => {
-            let mut anchor = pixels.anchor(rows.start);
-            for (i, row) in rows.clone().enumerate() {
-                // SAFETY: as the caller promises; the pieces of a row are its taps' shares of `numbers`.
-                unsafe {
-                    let to = into.add(i * stride + first).cast::<u8>();
-                    let mut k = numbers.start;
-                    while k < numbers.end {
-                        let (tap, channel) = (k / pixels.channels, k % pixels.channels);
-                        let len = (pixels.channels - channel).min(numbers.end - k);
-                        let to = to.add((k - numbers.start) * micro.packed.bytes());
-                        match pixels.meet(anchor, tap) {
-                            Some(met) => convert(met.at(channel), len, micro.packed, to),
-                            None => to.write_bytes(0, len * micro.packed.bytes()),
-                        }
-                        k += len;
+pub unsafe fn pack_left(micro: &Micro, terms: &[Term], rows: Range<usize>, words: Range<usize>, into: PackedRows) {
+    each_term(micro, terms, words, |term, numbers, first, count| {
+        let mut anchor = match &term.left {
+            Left::Pixels(pixels) => Some(pixels.anchor(rows.start)),
+            Left::Rows { .. } => None,
+        };
+        for (i, row) in rows.clone().enumerate() {
+            // SAFETY: as the caller promises.
+            unsafe {
+                let to = into.words.add(i * into.stride + first);
+                match (&term.left, anchor) {
+                    (Left::Pixels(pixels), Some(at)) => {
+                        pack_pixel(pixels, at, numbers.clone(), micro.packed, count, to);
+                        anchor = Some(pixels.next(row, at));
                     }
-                    let done = numbers.len() * micro.packed.bytes();
-                    to.add(done).write_bytes(0, count * 4 - done);
+                    (Left::Rows { source, stride }, _) => {
+                        convert_words(source.at(row * stride + numbers.start), numbers.len(), micro.packed, count, to);
+                    }
+                    (Left::Pixels(_), None) => unreachable!("pixels have an anchor"),
                 }
-                anchor = pixels.next(row, anchor);
+                if let Some(fixed) = micro.fixed {
+                    into.units.add(i).write((fixed.row)(to, count));
+                }
             }
         }
     });
+}
+
+/// Packs the numbers that one pixel of the grid meets: pieces of its taps.
+///
+/// # Safety
+/// As [`pack_left`].
+unsafe fn pack_pixel(pixels: &Pixels, anchor: Anchor, numbers: Range<usize>, packed: DType, words: usize, into: *mut u32) {
+    let to = into.cast::<u8>();
+    let mut k = numbers.start;
+    while k < numbers.end {
+        let (tap, channel) = (k / pixels.channels, k % pixels.channels);
+        let len = (pixels.channels - channel).min(numbers.end - k);
+        // SAFETY: as the caller promises.
+        unsafe {
+            let to = to.add((k - numbers.start) * packed.bytes());
+            match pixels.meet(anchor, tap) {
+                Some(met) => convert(met.at(channel), len, packed, to),
+                None => to.write_bytes(0, len * packed.bytes()),
+            }
+        }
+        k += len;
+    }
+    let done = numbers.len() * packed.bytes();
+    // SAFETY: as above.
+    unsafe { to.add(done).write_bytes(0, words * 4 - done) };
 }
 
 /// Packs one panel of right operands: `into` [words, width] words. `columns` are those that exist; `spare` has 16 rows of `words` words.

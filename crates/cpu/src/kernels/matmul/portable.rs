@@ -3,8 +3,17 @@
 use super::micro::{LANES, Micro, Tile, Transpose};
 use base::DType;
 
-pub static MICRO: Micro =
-    Micro { name: "portable f32", packed: DType::F32, rows: 4, columns: LANES, tile, transpose, interleave: None, round: None };
+pub static MICRO: Micro = Micro {
+    name: "portable f32",
+    packed: DType::F32,
+    rows: 4,
+    columns: LANES,
+    tile,
+    transpose,
+    interleave: None,
+    round: None,
+    fixed: None,
+};
 
 /// # Safety
 /// The operands are as [`Tile`] says, and nobody else touches C.

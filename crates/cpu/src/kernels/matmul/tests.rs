@@ -53,6 +53,32 @@ fn not_a_number_and_infinity_reach_their_rows_and_columns_only() {
     }
 }
 
+/// Fixed point gives a NaN where f32 gives an infinity.
+#[test]
+fn what_is_not_finite_reaches_its_row_and_column_in_bf16_too() {
+    let (rows, columns, depth) = (15, 35, 9);
+    let (mut a, mut b) = (vec![half::bf16::ONE; rows * depth], vec![half::bf16::ONE; depth * columns]);
+    a[3 * depth + 8] = half::bf16::NAN;
+    a[5 * depth] = half::bf16::INFINITY;
+    b[2 * columns + 34] = half::bf16::NEG_INFINITY;
+    for isa in Isa::available() {
+        let micro = Micro::of(isa, DType::BF16);
+        let source = |v: &[half::bf16]| Source { pointer: v.as_ptr().cast(), dtype: DType::BF16 };
+        let term = Term { left: Left::Rows { source: source(&a), stride: depth }, right: Right::rows(source(&b), columns), depth };
+        let mut out = vec![0.0f32; rows * columns];
+        let target = Target { pointer: out.as_mut_ptr().cast(), dtype: DType::F32, row_stride: columns, column_stride: 1, add: false };
+        let mut scratch = Bytes::poisoned(scratch_bytes(micro, rows, columns, &[depth]));
+        Matmul { micro, rows, columns, terms: &[term], store: Store::to(target) }.run(scratch.slice());
+        for (at, value) in out.iter().enumerate() {
+            let (i, j) = (at / columns, at % columns);
+            match (i, j) {
+                (3 | 5, _) | (_, 34) => assert!(!value.is_finite(), "{} at {i}, {j}: {value}", isa.name()),
+                _ => assert_eq!(*value, 9.0, "{} at {i}, {j}", isa.name()),
+            }
+        }
+    }
+}
+
 #[test]
 fn rounding_to_bf16_is_to_nearest_even_and_keeps_not_a_number() {
     let special = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 3.4e38, 1.003_906_2, 1.011_718_8, -1.003_906_2];
