@@ -4,7 +4,7 @@ use crate::scalar::{Flag, Number, TextOrFalse, Whole, Wholes};
 use crate::section::section;
 use crate::{path, run};
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::path::PathBuf;
 
 section! {
@@ -42,6 +42,8 @@ section! {
         min_bucket: Whole,
         #[serde(alias = "max_bucket_reso")]
         max_bucket: Whole,
+        /// What transparent pictures are laid over: `white`, `black`, or `"#rrggbb"`.
+        background: String,
         /// `skip` or `stop`: what a picture that can't be used does.
         bad_images: String,
         r#type: String,
@@ -106,6 +108,9 @@ pub struct DatasetConfig {
     pub bucket_step: Option<u32>,
     pub min_bucket: Option<u32>,
     pub max_bucket: Option<u32>,
+    /// Red, green, blue.
+    #[serde(serialize_with = "colour_code")]
+    pub background: [u8; 3],
     pub bad_images: BadImages,
 }
 
@@ -147,6 +152,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
         bucket_step: raw.bucket_step.map(|v| side(&key("bucket_step"), v.0)).transpose()?,
         min_bucket,
         max_bucket,
+        background: colour(&key("background"), raw.background.as_deref().unwrap_or("white"))?,
         bad_images: match raw.bad_images.as_deref().unwrap_or("skip") {
             "skip" => BadImages::Skip,
             "stop" => BadImages::Stop,
@@ -164,6 +170,22 @@ fn latent_cache(memory: Option<Flag>, disk: Option<Flag>, section: &str) -> Resu
         (Some(false), _) => Ok((false, false)),
         (_, disk) => Ok((true, disk.unwrap_or(true))),
     }
+}
+
+/// `white`, `black` or `#rrggbb`.
+fn colour(key: &str, name: &str) -> Result<[u8; 3]> {
+    let wrong = || format!("{key}: {name} is no colour; write white, black, or a code such as \"#ffffff\" (in quotes)");
+    let digits = match name.trim() {
+        "white" => return Ok([255; 3]),
+        "black" => return Ok([0; 3]),
+        code => code.strip_prefix('#').filter(|d| d.len() == 6 && d.bytes().all(|b| b.is_ascii_hexdigit())).with_context(wrong)?,
+    };
+    let value = u32::from_str_radix(digits, 16).with_context(wrong)?;
+    Ok([(value >> 16) as u8, (value >> 8) as u8, value as u8])
+}
+
+fn colour_code<S: Serializer>([r, g, b]: &[u8; 3], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format!("#{r:02x}{g:02x}{b:02x}"))
 }
 
 fn caption_ext(key: &str, ext: &str) -> Result<String> {

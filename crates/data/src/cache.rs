@@ -6,8 +6,7 @@
 //! checksum, written atomically: a run that is killed at any moment goes on where it was. A file that is damaged or of another
 //! make is counted, told, and made again.
 
-use crate::bucket::Bucket;
-use crate::pixels;
+use crate::pixels::{self, Look};
 use anyhow::{Context, Result, ensure};
 use base::{DType, Shape};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -39,13 +38,15 @@ impl Key {
         Key(hash.finalize().into())
     }
 
-    /// The latents of a picture (by the hash of its file) in a bucket. `encoder` identifies the VAE's weights and settings.
-    pub fn latents(content: &[u8; 32], bucket: Bucket, flip: bool, encoder: &str, dtype: DType) -> Key {
+    /// The latents of a picture (by the hash of its file) as it is brought to a bucket. `encoder` identifies the VAE's weights and
+    /// settings.
+    pub fn latents(content: &[u8; 32], look: Look, encoder: &str, dtype: DType) -> Key {
         Key::of(&[
             ("kind", b"latents"),
             ("picture", content),
-            ("bucket", bucket.to_string().as_bytes()),
-            ("flip", &[u8::from(flip)]),
+            ("bucket", look.bucket.to_string().as_bytes()),
+            ("flip", &[u8::from(look.flip)]),
+            ("background", &look.background),
             ("pixels", pixels::VERSION.as_bytes()),
             ("encoder", encoder.as_bytes()),
             ("dtype", dtype.name().as_bytes()),
@@ -226,6 +227,7 @@ fn checksum<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize], &'a [u8])>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bucket::Bucket;
 
     fn entry(value: f32) -> Entry {
         Entry {
@@ -234,7 +236,11 @@ mod tests {
     }
 
     fn key(n: u8) -> Key {
-        Key::latents(&[n; 32], Bucket::new(64, 64), false, "vae", DType::F32)
+        Key::latents(&[n; 32], look(64, false), "vae", DType::F32)
+    }
+
+    fn look(height: u32, flip: bool) -> Look {
+        Look { bucket: Bucket::new(64, height), flip, background: [255; 3] }
     }
 
     #[test]
@@ -242,16 +248,17 @@ mod tests {
         let keys = [
             key(0),
             key(1),
-            Key::latents(&[0; 32], Bucket::new(64, 72), false, "vae", DType::F32),
-            Key::latents(&[0; 32], Bucket::new(64, 64), true, "vae", DType::F32),
-            Key::latents(&[0; 32], Bucket::new(64, 64), false, "other", DType::F32),
-            Key::latents(&[0; 32], Bucket::new(64, 64), false, "vae", DType::BF16),
+            Key::latents(&[0; 32], look(72, false), "vae", DType::F32),
+            Key::latents(&[0; 32], look(64, true), "vae", DType::F32),
+            Key::latents(&[0; 32], Look { background: [0; 3], ..look(64, false) }, "vae", DType::F32),
+            Key::latents(&[0; 32], look(64, false), "other", DType::F32),
+            Key::latents(&[0; 32], look(64, false), "vae", DType::BF16),
             Key::text("", "vae", DType::F32),
             Key::of(&[("a", b"bc"), ("d", b"")]),
             Key::of(&[("a", b"b"), ("cd", b"")]),
         ];
         let distinct: std::collections::BTreeSet<Key> = keys.into_iter().collect();
-        assert_eq!(distinct.len(), 9);
+        assert_eq!(distinct.len(), 10);
     }
 
     #[test]

@@ -2,15 +2,13 @@
 
 use crate::bucket::{self, Bucket, Fit, Scheme, fit};
 use crate::caption::{self, Caption, CaptionOptions, CaptionSource};
-use crate::decode::{Rgb, decode};
+use crate::decode::{self, Rgb};
+use crate::pixels::{self, Look};
 use crate::scan::{Picture, Rejected, listed, scan};
-use crate::{pixels, tags};
+use crate::tags;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-
-/// Largest picture file; the scan refused larger ones.
-const LARGEST_FILE: u64 = 1 << 30;
 
 /// What a file that can't be used does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +34,8 @@ pub struct DatasetOptions {
     pub repeats: u32,
     /// May items be mirrored?
     pub flip: bool,
+    /// What transparent pictures are laid over.
+    pub background: [u8; 3],
 }
 
 /// A picture of a dataset, with its caption.
@@ -144,11 +144,17 @@ impl Dataset {
         self.items.iter().enumerate().flat_map(both).collect()
     }
 
+    /// How an item is brought to its bucket.
+    pub fn look(&self, item: usize, flip: bool) -> Look {
+        let Item { bucket, dataset, .. } = self.items[item];
+        Look { bucket, flip, background: self.options[dataset].background }
+    }
+
     /// Decodes an item to the exact RGB of its bucket. A file that changed since the scan is an error.
     pub fn pixels(&self, item: usize, flip: bool) -> Result<Rgb> {
         let picture = &self.entry(item).picture;
-        let decoded = base::fs::read(&picture.path, LARGEST_FILE).and_then(|bytes| decode(&bytes));
-        let rgb = decoded.with_context(|| format!("{} was usable when it was scanned and is no longer", picture.path.display()))?.rgb;
+        let decoded = decode::read(&picture.path, self.options[self.items[item].dataset].background);
+        let rgb = decoded.context("a picture was usable when it was scanned and is no longer")?.rgb;
         ensure!(
             (rgb.width, rgb.height) == (picture.width, picture.height),
             "{} changed its size since it was scanned; start again",

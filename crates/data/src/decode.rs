@@ -1,19 +1,25 @@
-//! From the bytes of a file to upright 8-bit RGB.
+//! From the bytes of a file to upright 8-bit sRGB.
 //!
-//! Orientation from EXIF is applied; alpha is laid over white; grey becomes three equal channels; 16-bit values are scaled, not
-//! clamped. The declared size is checked before anything is allocated. Colour profiles are not applied yet: values are taken as
-//! sRGB.
+//! Orientation from EXIF is applied; alpha is laid over a colour and kept beside; the rest about colours is in `colour`. The
+//! declared size is checked before anything is allocated.
 
-use crate::format::{Kind, cut_short, sniff};
-use anyhow::{Result, anyhow, bail, ensure};
+use crate::colour::{self, flatten};
+use crate::format::{Kind, cut_short, several_pages, sniff};
+use crate::gate::DECODING;
+use crate::png;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::codecs::{gif::GifDecoder, png::PngDecoder, webp::WebPDecoder};
 use image::metadata::Orientation;
-use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
+use moxcms::DataColorSpace;
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Pictures with more pixels are refused: beyond any camera, and what decompression bombs declare.
 pub const MOST_PIXELS: u64 = 1 << 27;
+
+/// What transparent pictures are laid over unless a dataset says otherwise.
+pub const WHITE: [u8; 3] = [255; 3];
 
 /// Width and height of an upright picture in 8-bit RGB, rows from the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,14 +29,18 @@ pub struct Rgb {
     pub pixels: Vec<u8>,
 }
 
-/// A picture, and whether its file holds more frames than this first one.
+/// The first frame of a file.
+#[derive(Debug)]
 pub struct Decoded {
     pub rgb: Rgb,
-    pub animated: bool,
+    /// `[height, width]`, if the file has transparency.
+    pub alpha: Option<Vec<u8>>,
+    /// What its owner should know: that there are more frames, that its profile is not used.
+    pub warnings: Vec<String>,
 }
 
-/// Decodes a whole file. Every failure is an error that says what is wrong with the file.
-pub fn decode(bytes: &[u8]) -> Result<Decoded> {
+/// Decodes a whole file, transparent parts over `background`. Every failure is an error that says what is wrong with the file.
+pub fn decode(bytes: &[u8], background: [u8; 3]) -> Result<Decoded> {
     let format = match sniff(bytes) {
         Kind::Picture(format) => format,
         Kind::Unreadable(what) => bail!("{what}"),
@@ -40,11 +50,11 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded> {
         bail!("{why}");
     }
     // The decoders are other people's code fed with other people's files: what they get wrong is that file's error.
-    let decoded = catch_unwind(AssertUnwindSafe(|| decode_as(format, bytes)));
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode_as(format, bytes, background)));
     decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed on it (a damaged {} file?)", name(format))))
 }
 
-fn decode_as(format: ImageFormat, bytes: &[u8]) -> Result<Decoded> {
+fn decode_as(format: ImageFormat, bytes: &[u8], background: [u8; 3]) -> Result<Decoded> {
     let damaged = |e: image::ImageError| anyhow!("damaged {} file: {e}", name(format));
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut limits = Limits::no_limits();
@@ -55,10 +65,41 @@ fn decode_as(format: ImageFormat, bytes: &[u8]) -> Result<Decoded> {
     ensure!(width > 0 && height > 0, "damaged {} file: it declares {width}×{height} pixels", name(format));
     let pixels = u64::from(width) * u64::from(height);
     ensure!(pixels <= MOST_PIXELS, "it declares {width}×{height} pixels, more than the {MOST_PIXELS} that are accepted");
-    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    let mut image = DynamicImage::from_decoder(decoder).map_err(damaged)?;
+    // The decoded picture, its colours in 8 bits and its alpha.
+    let _room = DECODING.enter(pixels * (u64::from(decoder.color_type().bytes_per_pixel()) + 4));
+    let orientation = orientation(format, bytes, &mut decoder);
+    let icc = decoder.icc_profile().ok().flatten();
+    let mut warnings = frames(format, bytes);
+    if icc.is_none() && format == ImageFormat::Png && png::chunk(bytes, *b"iCCP").is_some() {
+        warnings.push("its colour profile is not used: it is damaged".to_string());
+    }
+    let printed = icc.as_deref().filter(|_| format == ImageFormat::Jpeg).and_then(|icc| of_cmyk(bytes, icc, (width, height)));
+    let (mut image, icc) = match printed {
+        Some(image) => (image, None),
+        None => (DynamicImage::from_decoder(decoder).map_err(damaged)?, icc),
+    };
     image.apply_orientation(orientation);
-    Ok(Decoded { rgb: to_rgb(image), animated: is_animated(format, bytes) })
+    let (width, height) = (image.width(), image.height());
+    let (mut planes, warning) = colour::planes(image, icc.as_deref());
+    warnings.extend(warning);
+    flatten(&mut planes, background);
+    Ok(Decoded { rgb: Rgb { width, height, pixels: planes.rgb }, alpha: planes.alpha, warnings })
+}
+
+/// A CMYK picture by its profile; nothing if it is none, or if the profile can't be used (then the usual conversion stays).
+fn of_cmyk(bytes: &[u8], icc: &[u8], (width, height): (u32, u32)) -> Option<DynamicImage> {
+    let profile = colour::read(icc).ok().filter(|profile| profile.color_space == DataColorSpace::Cmyk)?;
+    let rgb = colour::cmyk_jpeg(bytes, &profile).ok()?;
+    RgbImage::from_raw(width, height, rgb).map(DynamicImage::ImageRgb8)
+}
+
+/// How the stored picture has to be turned. In PNG files the block may stand behind the pixels, where the decoder doesn't look.
+fn orientation(format: ImageFormat, bytes: &[u8], decoder: &mut impl ImageDecoder) -> Orientation {
+    let found = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    if found == Orientation::NoTransforms && format == ImageFormat::Png {
+        return png::chunk(bytes, *b"eXIf").and_then(Orientation::from_exif_chunk).unwrap_or(found);
+    }
+    found
 }
 
 fn name(format: ImageFormat) -> &'static str {
@@ -73,28 +114,24 @@ fn name(format: ImageFormat) -> &'static str {
     }
 }
 
-fn to_rgb(image: DynamicImage) -> Rgb {
-    let (width, height) = (image.width(), image.height());
-    let pixels = if image.color().has_alpha() { over_white(&image.into_rgba8()) } else { image.into_rgb8().into_raw() };
-    Rgb { width, height, pixels }
-}
-
-/// alpha · colour + (1 − alpha) · white, rounded.
-fn over_white(rgba: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(rgba.len() / 4 * 3);
-    for pixel in rgba.chunks_exact(4) {
-        let alpha = u32::from(pixel[3]);
-        out.extend(pixel[..3].iter().map(|c| ((u32::from(*c) * alpha + 255 * (255 - alpha) + 127) / 255) as u8));
-    }
-    out
-}
-
-fn is_animated(format: ImageFormat, bytes: &[u8]) -> bool {
+/// Warnings about what comes after the first frame.
+fn frames(format: ImageFormat, bytes: &[u8]) -> Vec<String> {
     let cursor = Cursor::new(bytes);
-    match format {
+    let animated = match format {
         ImageFormat::Png => PngDecoder::new(cursor).is_ok_and(|d| d.is_apng().unwrap_or(false)),
         ImageFormat::WebP => WebPDecoder::new(cursor).is_ok_and(|d| d.has_animation()),
         ImageFormat::Gif => GifDecoder::new(cursor).is_ok_and(|d| d.into_frames().take(2).count() > 1),
         _ => false,
-    }
+    };
+    let pages = format == ImageFormat::Tiff && several_pages(bytes).unwrap_or(false);
+    let animated = animated.then(|| "animated: only the first frame is used".to_string());
+    animated.into_iter().chain(pages.then(|| "it has several pages: only the first is used".to_string())).collect()
 }
+
+/// Reads a picture file and decodes it; the error names the file.
+pub fn read(path: &std::path::Path, background: [u8; 3]) -> Result<Decoded> {
+    base::fs::read(path, LARGEST_FILE).and_then(|bytes| decode(&bytes, background)).with_context(|| path.display().to_string())
+}
+
+/// Larger files are refused before they are read.
+pub const LARGEST_FILE: u64 = 1 << 30;

@@ -26,12 +26,14 @@ pub fn sniff(head: &[u8]) -> Kind {
         [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => picture(ImageFormat::Tiff),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => picture(ImageFormat::WebP),
         [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => iso_media(brand),
-        [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => Kind::Unreadable("a JPEG XL picture, which is not supported"),
-        [0, 0, 0, 0x0C, b'j', b'P', b' ', b' ', ..] => Kind::Unreadable("a JPEG 2000 picture, which is not supported"),
-        [b'8', b'B', b'P', b'S', ..] => Kind::Unreadable("a Photoshop file, which is not supported"),
-        [0, 0, 1, 0, _, 0, ..] => Kind::Unreadable("an icon, which is not supported"),
-        [0x76, 0x2F, 0x31, 0x01, ..] => Kind::Unreadable("an OpenEXR picture, which is not supported"),
-        [b'q', b'o', b'i', b'f', ..] => Kind::Unreadable("a QOI picture, which is not supported"),
+        [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => {
+            Kind::Unreadable("a JPEG XL picture, which can't be read here; convert it to PNG")
+        }
+        [0, 0, 0, 0x0C, b'j', b'P', b' ', b' ', ..] => Kind::Unreadable("a JPEG 2000 picture, which can't be read here; convert it to PNG"),
+        [b'8', b'B', b'P', b'S', ..] => Kind::Unreadable("a Photoshop file, which can't be read here; convert it to PNG"),
+        [0, 0, 1, 0, _, 0, ..] => Kind::Unreadable("an icon, which can't be read here; convert it to PNG"),
+        [0x76, 0x2F, 0x31, 0x01, ..] => Kind::Unreadable("an OpenEXR picture, which can't be read here; convert it to PNG"),
+        [b'q', b'o', b'i', b'f', ..] => Kind::Unreadable("a QOI picture, which can't be read here; convert it to PNG"),
         _ => text(head),
     }
 }
@@ -39,11 +41,11 @@ pub fn sniff(head: &[u8]) -> Kind {
 /// AVIF, HEIC and videos share a container; its brand tells them apart.
 fn iso_media(brand: &[u8]) -> Kind {
     match brand {
-        [b'a', b'v', b'i', b'f' | b's', ..] => Kind::Unreadable("an AVIF picture, which is not supported"),
+        [b'a', b'v', b'i', b'f' | b's', ..] => Kind::Unreadable("an AVIF picture, which can't be read here; convert it to PNG or WebP"),
         [b'h', b'e', b'i' | b'v', ..] | [b'm', b'i', b'f', b'1', ..] | [b'm', b's', b'f', b'1', ..] => {
-            Kind::Unreadable("an HEIC picture, which is not supported")
+            Kind::Unreadable("an HEIC picture, which can't be read here; convert it to PNG")
         }
-        _ => Kind::Unreadable("a video, which is not supported"),
+        _ => Kind::Unreadable("a video, which can't be read here; save the frames that you want as pictures"),
     }
 }
 
@@ -53,7 +55,7 @@ fn text(head: &[u8]) -> Kind {
         return Kind::Unreadable("a git-lfs pointer, not the file itself; run `git lfs pull`");
     }
     if start.starts_with("<svg") || (start.starts_with("<?xml") && start.contains("<svg")) {
-        return Kind::Unreadable("an SVG drawing, which is not supported");
+        return Kind::Unreadable("an SVG drawing, which can't be read here; convert it to PNG");
     }
     Kind::Unknown
 }
@@ -89,6 +91,19 @@ pub fn cut_short(format: ImageFormat, bytes: &[u8]) -> Option<&'static str> {
         _ => true,
     };
     (!whole).then_some("cut short: the end of the picture is missing")
+}
+
+/// Does a TIFF file list another picture after its first? Nothing if it is too short to say.
+pub fn several_pages(bytes: &[u8]) -> Option<bool> {
+    let little = bytes.first()? == &b'I';
+    let number = |at: usize, length: usize| {
+        let digits = bytes.get(at..at.checked_add(length)?)?.iter();
+        let add = |sum: usize, digit: &u8| sum << 8 | usize::from(*digit);
+        Some(if little { digits.rev().fold(0, add) } else { digits.fold(0, add) })
+    };
+    let first = number(4, 4)?;
+    let fields = number(first, 2)?;
+    Some(number(first + 2 + 12 * fields, 4)? != 0)
 }
 
 fn riff_is_whole(bytes: &[u8]) -> bool {

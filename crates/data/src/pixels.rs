@@ -10,7 +10,16 @@ use fast_image_resize::images::Image;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
 /// Names what turns a decoded picture into these pixels; part of the key of whatever is computed from them.
-pub const VERSION: &str = "centre-crop lanczos3 1";
+pub const VERSION: &str = "sRGB centre-crop lanczos3 2";
+
+/// The settings that change a picture's pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    pub bucket: Bucket,
+    pub flip: bool,
+    /// What transparent parts are laid over.
+    pub background: [u8; 3],
+}
 
 /// Brings a picture to the size of a bucket.
 pub fn to_bucket(picture: Rgb, bucket: Bucket, flip: bool) -> Result<Rgb> {

@@ -4,7 +4,7 @@
 //! picture and can't be used is listed with the reason. The order is the bytewise order of the relative paths, so it is the same
 //! on every machine. The folder is only read.
 
-use crate::decode::decode;
+use crate::decode::{LARGEST_FILE, WHITE, decode};
 use crate::format::{HEAD, Kind, describe_unknown, is_media_extension, sniff};
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
@@ -13,9 +13,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// Larger files are refused before they are read.
-const LARGEST_FILE: u64 = 1 << 30;
 
 /// A picture that can be used.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,9 +136,9 @@ fn head(path: &Path) -> std::io::Result<Vec<u8>> {
 
 fn examine_picture(path: &Path, file: &str) -> Result<Found> {
     let bytes = base::fs::read(path, LARGEST_FILE)?;
-    let decoded = decode(&bytes)?;
+    let decoded = decode(&bytes, WHITE)?;
     let (width, height) = (decoded.rgb.width, decoded.rgb.height);
-    let warning = decoded.animated.then(|| "animated: only the first frame is used".to_string());
+    let warning = (!decoded.warnings.is_empty()).then(|| decoded.warnings.join("; "));
     let content = Sha256::digest(&bytes).into();
     Ok(Found::Picture(Picture { path: path.to_path_buf(), file: file.to_string(), width, height, content, warning }))
 }

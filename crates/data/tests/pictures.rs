@@ -12,9 +12,13 @@ use std::path::Path;
 use velatura_data::bucket::{Bucket, Scheme};
 use velatura_data::caption::CaptionOptions;
 use velatura_data::dataset::{Dataset, DatasetOptions, OnBadImage};
-use velatura_data::decode::{Rgb, decode};
+use velatura_data::decode::{Decoded, Rgb, WHITE};
 use velatura_data::pixels::{to_bucket, to_f32};
 use velatura_data::scan::scan;
+
+fn decode(bytes: &[u8]) -> anyhow::Result<Decoded> {
+    velatura_data::decode::decode(bytes, WHITE)
+}
 
 fn encode(image: &DynamicImage, format: ImageFormat) -> Vec<u8> {
     let mut out = Cursor::new(Vec::new());
@@ -37,6 +41,33 @@ fn exif(orientation: u8) -> Vec<u8> {
     let mut exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
     exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
     exif
+}
+
+/// A WebP file in the extended layout, with an EXIF chunk behind the picture.
+fn webp_with_exif(image: &RgbImage, orientation: u8) -> Vec<u8> {
+    let simple = encode(&DynamicImage::ImageRgb8(image.clone()), ImageFormat::WebP);
+    let chunk = |name: &[u8; 4], content: &[u8]| {
+        let mut out = [name.as_slice(), (content.len() as u32).to_le_bytes().as_slice(), content].concat();
+        out.resize(out.len().next_multiple_of(2), 0);
+        out
+    };
+    const HAS_EXIF: u8 = 8;
+    let size = |side: u32| (side - 1).to_le_bytes()[..3].to_vec();
+    let canvas = [[HAS_EXIF, 0, 0, 0].as_slice(), &size(image.width()), &size(image.height())].concat();
+    let body = [b"WEBP".as_slice(), &chunk(b"VP8X", &canvas), &simple[12..], &chunk(b"EXIF", &exif(orientation))].concat();
+    [b"RIFF".as_slice(), &(body.len() as u32).to_le_bytes(), &body].concat()
+}
+
+/// A PNG file whose EXIF chunk stands behind the pixels, as some tools put it.
+fn png_with_late_exif(image: &RgbImage, orientation: u8) -> Vec<u8> {
+    let mut out = encode(&DynamicImage::ImageRgb8(image.clone()), ImageFormat::Png);
+    let end = out.split_off(out.len() - 12);
+    let body = [b"eXIf".as_slice(), &exif(orientation)].concat();
+    out.extend((body.len() as u32 - 4).to_be_bytes());
+    out.extend(&body);
+    out.extend(crc32(&body).to_be_bytes());
+    out.extend(end);
+    out
 }
 
 fn with_exif(image: &RgbImage, orientation: u8, format: ImageFormat) -> Vec<u8> {
@@ -74,6 +105,7 @@ fn options(folder: &Path) -> DatasetOptions {
         step: 8,
         repeats: 1,
         flip: false,
+        background: WHITE,
     }
 }
 
@@ -98,15 +130,65 @@ fn alpha_is_laid_over_white() {
 }
 
 #[test]
-fn exif_orientation_turns_pictures_upright_in_jpeg_and_png() {
+fn alpha_is_laid_over_the_colour_that_is_asked_for_and_kept_beside() {
+    let image = RgbaImage::from_fn(3, 1, |x, _| Rgba([200, 0, 100, [0, 255, 128][x as usize]]));
+    for format in [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Tiff] {
+        let decoded = velatura_data::decode::decode(&encode(&DynamicImage::ImageRgba8(image.clone()), format), [10, 20, 30]).unwrap();
+        assert_eq!([0, 1, 2].map(|x| at(&decoded.rgb, x, 0)), [[10, 20, 30], [200, 0, 100], [105, 10, 65]], "{format:?}");
+        assert_eq!(decoded.alpha.as_deref(), Some([0, 255, 128].as_slice()), "{format:?}");
+    }
+    assert!(decode(&encode(&DynamicImage::ImageRgb8(quarters(4, 4)), ImageFormat::Png)).unwrap().alpha.is_none());
+}
+
+#[test]
+fn one_bit_palette_and_grey_pictures_come_out_in_three_equal_channels() {
+    // A 1-bit and a palette PNG, written by hand: the encoder at hand makes neither.
+    let png = |depth: u8, colour: u8, palette: &[u8], rows: &[u8]| {
+        let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
+        let mut put = |kind: &[u8; 4], content: &[u8]| {
+            let body = [kind.as_slice(), content].concat();
+            out.extend((content.len() as u32).to_be_bytes());
+            out.extend(&body);
+            out.extend(crc32(&body).to_be_bytes());
+        };
+        put(b"IHDR", &[0, 0, 0, 8, 0, 0, 0, 1, depth, colour, 0, 0, 0]);
+        if !palette.is_empty() {
+            put(b"PLTE", palette);
+        }
+        // One stored deflate block, and its Adler-32 sum.
+        let (a, b) = rows.iter().fold((1u32, 0u32), |(a, b), v| ((a + u32::from(*v)) % 65521, (b + a + u32::from(*v)) % 65521));
+        let length = rows.len() as u16;
+        put(
+            b"IDAT",
+            &[&[0x78, 1, 1], length.to_le_bytes().as_slice(), (!length).to_le_bytes().as_slice(), rows, &(b << 16 | a).to_be_bytes()]
+                .concat(),
+        );
+        put(b"IEND", &[]);
+        out
+    };
+    let bits = decode(&png(1, 0, &[], &[0, 0b1010_0110])).unwrap().rgb;
+    assert_eq!([0, 1, 2, 5].map(|x| at(&bits, x, 0)), [[255; 3], [0; 3], [255; 3], [255; 3]]);
+    let palette = decode(&png(8, 3, &[9, 8, 7, 200, 100, 50], &[0, 1, 0, 1, 1, 0, 0, 0, 0])).unwrap().rgb;
+    assert_eq!([0, 1, 2].map(|x| at(&palette, x, 0)), [[200, 100, 50], [9, 8, 7], [200, 100, 50]]);
+}
+
+#[test]
+fn exif_orientation_turns_pictures_upright_in_jpeg_png_and_webp() {
     let upright = quarters(48, 32);
     let dynamic = DynamicImage::ImageRgb8(upright.clone());
-    for format in [ImageFormat::Jpeg, ImageFormat::Png] {
+    type Write = fn(&RgbImage, u8) -> Vec<u8>;
+    let kinds: [(&str, Write); 4] = [
+        ("JPEG", |image, tag| with_exif(image, tag, ImageFormat::Jpeg)),
+        ("PNG", |image, tag| with_exif(image, tag, ImageFormat::Png)),
+        ("PNG with EXIF at its end", png_with_late_exif),
+        ("WebP", webp_with_exif),
+    ];
+    for (format, with_exif) in kinds {
         // What a camera stores so that a viewer that obeys the tag sees `upright`.
         for (tag, stored) in
             [(1, dynamic.clone()), (3, dynamic.rotate180()), (6, dynamic.rotate270()), (8, dynamic.rotate90()), (2, dynamic.fliph())]
         {
-            let decoded = decode(&with_exif(&stored.to_rgb8(), tag, format)).unwrap().rgb;
+            let decoded = decode(&with_exif(&stored.to_rgb8(), tag)).unwrap().rgb;
             assert_eq!((decoded.width, decoded.height), (48, 32), "{format:?} {tag}");
             for (x, y) in [(8, 8), (40, 8), (8, 24), (40, 24)] {
                 assert!(near(at(&decoded, x, y), upright.get_pixel(x, y).0), "{format:?} tag {tag} at {x},{y}: {:?}", at(&decoded, x, y));

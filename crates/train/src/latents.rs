@@ -42,7 +42,7 @@ impl Latents {
     }
 
     fn key(&self, dataset: &Dataset, (item, flip): View) -> Key {
-        Key::latents(&dataset.entry(item).picture.content, dataset.items[item].bucket, flip, &self.identity, DType::F32)
+        Key::latents(&dataset.entry(item).picture.content, dataset.look(item, flip), &self.identity, DType::F32)
     }
 
     pub fn has(&self, dataset: &Dataset, view: View) -> bool {

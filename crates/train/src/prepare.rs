@@ -248,6 +248,7 @@ fn dataset_options(dataset: &DatasetConfig, model: &Model) -> DatasetOptions {
         step,
         repeats: dataset.num_repeats,
         flip: dataset.flip_x,
+        background: dataset.background,
     }
 }
 

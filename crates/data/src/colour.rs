@@ -1,0 +1,121 @@
+//! From whatever a file holds to 8-bit sRGB: colour profiles, bit depths, grey, CMYK.
+//!
+//! An embedded ICC profile is obeyed; one that can't be used gives a warning and the raw values. Profiles that come to sRGB within
+//! one level leave every value as it is. 16-bit values go through the profile in 16 bits and are scaled afterwards, not clamped.
+
+use anyhow::{Context, Result, bail, ensure};
+use image::DynamicImage;
+use moxcms::{ColorProfile, DataColorSpace, Layout, TransformOptions};
+
+/// An upright picture: `[height, width, 3]` and, if the file has one, `[height, width]` of alpha.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planes {
+    pub rgb: Vec<u8>,
+    pub alpha: Option<Vec<u8>>,
+}
+
+/// Takes a decoded picture apart and brings its colours to sRGB; the text is a warning about its profile.
+pub fn planes(image: DynamicImage, icc: Option<&[u8]>) -> (Planes, Option<String>) {
+    let alpha = image.color().has_alpha().then(|| image.to_rgba8().pixels().map(|p| p.0[3]).collect());
+    let converted = icc.map(|icc| through_profile(&image, icc));
+    let (rgb, warning) = match converted {
+        Some(Ok(Some(rgb))) => (rgb, None),
+        Some(Err(error)) => (image.into_rgb8().into_raw(), Some(format!("its colour profile is not used: {error:#}"))),
+        Some(Ok(None)) | None => (image.into_rgb8().into_raw(), None),
+    };
+    (Planes { rgb, alpha }, warning)
+}
+
+/// The colours in sRGB, or nothing if the profile is sRGB's already.
+fn through_profile(image: &DynamicImage, icc: &[u8]) -> Result<Option<Vec<u8>>> {
+    let profile = read(icc)?;
+    match profile.color_space {
+        DataColorSpace::Rgb if is_srgb(&profile)? => Ok(None),
+        DataColorSpace::Rgb => convert(image, &profile, Layout::Rgb).map(Some),
+        DataColorSpace::Gray => {
+            ensure!(!image.color().has_color(), "it is for grey pictures, and this one has colours");
+            convert(image, &profile, Layout::Gray).map(Some)
+        }
+        other => bail!("it is for {other:?} pictures, and this one is read as RGB"),
+    }
+}
+
+/// Reads a profile.
+pub fn read(icc: &[u8]) -> Result<ColorProfile> {
+    ColorProfile::new_from_slice(icc).map_err(|error| anyhow::anyhow!("it is damaged ({error})"))
+}
+
+fn convert(image: &DynamicImage, profile: &ColorProfile, layout: Layout) -> Result<Vec<u8>> {
+    let (srgb, options) = (ColorProfile::new_srgb(), TransformOptions::default());
+    let values = (image.width() as usize * image.height() as usize) * 3;
+    if image.color().bytes_per_pixel() / image.color().channel_count() > 1 {
+        let source = if layout == Layout::Gray { image.to_luma16().into_raw() } else { image.to_rgb16().into_raw() };
+        let transform = profile.create_transform_16bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
+        let mut out = vec![0; values];
+        transform.transform(&source, &mut out).context("it can't be applied")?;
+        return Ok(out.into_iter().map(|v: u16| ((u32::from(v) + 128) / 257) as u8).collect());
+    }
+    let source = if layout == Layout::Gray { image.to_luma8().into_raw() } else { image.to_rgb8().into_raw() };
+    let transform = profile.create_transform_8bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
+    let mut out = vec![0; values];
+    transform.transform(&source, &mut out).context("it can't be applied")?;
+    Ok(out)
+}
+
+/// Does an RGB profile leave a lattice of colours within one level of where they are?
+fn is_srgb(profile: &ColorProfile) -> Result<bool> {
+    let level = |i: usize| (i * 51) as u8;
+    let lattice: Vec<u8> = (0..216).flat_map(|i| [level(i / 36), level(i / 6 % 6), level(i % 6)]).collect();
+    let options = TransformOptions::default();
+    let transform =
+        profile.create_transform_8bit(Layout::Rgb, &ColorProfile::new_srgb(), Layout::Rgb, options).context("no way to sRGB")?;
+    let mut out = vec![0; lattice.len()];
+    transform.transform(&lattice, &mut out).context("it can't be applied")?;
+    Ok(lattice.iter().zip(&out).all(|(a, b)| a.abs_diff(*b) <= 1))
+}
+
+/// A JPEG in CMYK or YCCK, by its own CMYK profile: `[height, width, 3]` in sRGB.
+pub fn cmyk_jpeg(bytes: &[u8], profile: &ColorProfile) -> Result<Vec<u8>> {
+    let inks = inks(bytes)?;
+    let options = TransformOptions::default();
+    // Four channels of ink share the layout of four channels of light.
+    let transform =
+        profile.create_transform_8bit(Layout::Rgba, &ColorProfile::new_srgb(), Layout::Rgb, options).context("no way to sRGB")?;
+    let mut out = vec![0; inks.len() / 4 * 3];
+    transform.transform(&inks, &mut out).context("it can't be applied")?;
+    Ok(out)
+}
+
+/// `[height, width, 4]` of cyan, magenta, yellow and black; 255 is full ink. Files hold them inverted, as Adobe does.
+fn inks(bytes: &[u8]) -> Result<Vec<u8>> {
+    use zune_jpeg::JpegDecoder;
+    use zune_jpeg::zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
+    let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
+    let damaged = |error| anyhow::anyhow!("damaged JPEG file: {error:?}");
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers().map_err(damaged)?;
+    let space = decoder.input_colorspace().context("damaged JPEG file: no colour space")?;
+    ensure!(matches!(space, ColorSpace::CMYK | ColorSpace::YCCK), "the picture is in {space:?}");
+    decoder.set_options(options.jpeg_set_out_colorspace(space));
+    let mut values = decoder.decode().map_err(damaged)?;
+    for pixel in values.chunks_exact_mut(4) {
+        if space == ColorSpace::YCCK {
+            let [y, cb, cr] = [pixel[0], pixel[1], pixel[2]].map(f32::from);
+            // JFIF's equations give red, green, blue; Adobe's inverted cyan, magenta, yellow are 255 minus them.
+            let light = [y + 1.402 * (cr - 128.0), y - 0.344_136 * (cb - 128.0) - 0.714_136 * (cr - 128.0), y + 1.772 * (cb - 128.0)];
+            (0..3).for_each(|c| pixel[c] = 255 - light[c].round().clamp(0.0, 255.0) as u8);
+        }
+        pixel.iter_mut().for_each(|v| *v = 255 - *v);
+    }
+    Ok(values)
+}
+
+/// Lays a picture over a colour: α · picture + (1 − α) · background, rounded.
+pub fn flatten(planes: &mut Planes, background: [u8; 3]) {
+    for (pixel, alpha) in planes.rgb.chunks_exact_mut(3).zip(planes.alpha.iter().flatten()) {
+        let alpha = u32::from(*alpha);
+        for (value, below) in pixel.iter_mut().zip(background) {
+            *value = ((u32::from(*value) * alpha + u32::from(below) * (255 - alpha) + 127) / 255) as u8;
+        }
+    }
+}
