@@ -25,6 +25,12 @@ pub fn floor(op: &Op) -> f64 {
     if matches!(op, Op::AttentionGrad(_)) { 0.1 } else { 0.0 }
 }
 
+/// Root mean square.
+pub fn size(array: &Array) -> f64 {
+    let squares: f64 = array.data.iter().map(|v| f64::from(*v).powi(2)).sum();
+    (squares / array.data.len().max(1) as f64).sqrt()
+}
+
 /// ‖got − want‖ / ‖want‖, where no element of `want` counts as smaller than `floor` on average.
 pub fn error_against(got: &Array, want: &Array, floor: f64) -> f64 {
     assert_eq!(got.shape, want.shape);

@@ -2,6 +2,7 @@
 //!
 //! e^x = 2^(x · log₂ e) by range reduction to |f| ≤ ½, a polynomial in f, and `vscalefps` for the power.
 
+use super::super::matmul::fixed::unit;
 use super::super::matmul::micro::LANES;
 use super::backward::Slopes;
 use super::forward::Softmax;
@@ -41,29 +42,54 @@ pub unsafe fn softmax<const NARROW: bool>(strip: Softmax, p: *mut u32) {
 unsafe fn softmax_narrow(strip: Softmax, p: *mut u32) {
     // SAFETY: as the caller promises.
     unsafe {
-        softmax_rows::<false>(strip, |at, e| {
+        let store = |at, e| {
             _mm256_storeu_si256(p.cast::<u16>().add(at).cast(), transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(e)));
-        });
+        };
+        softmax_rows::<false>(strip, store, |_, _| ());
     }
 }
 
 #[target_feature(enable = "avx512f")]
 unsafe fn softmax_wide(strip: Softmax, p: *mut u32) {
     // SAFETY: as the caller promises.
-    unsafe { softmax_rows::<true>(strip, |at, e| _mm512_storeu_ps(p.cast::<f32>().add(at), e)) }
+    unsafe { softmax_rows::<true>(strip, |at, e| _mm512_storeu_ps(p.cast::<f32>().add(at), e), |_, _| ()) }
+}
+
+/// The same with P in fixed point, and the units of its rows.
+///
+/// # Safety
+/// The machine has AVX-512; P and the units have the strip's rows.
+#[target_feature(enable = "avx512f")]
+pub unsafe fn softmax_fixed(strip: Softmax, p: *mut i16, units: &mut [f32]) {
+    let (stride, padded) = (strip.stride, strip.keys.next_multiple_of(LANES));
+    let floats = strip.scores.as_mut_ptr();
+    // SAFETY: as the caller promises; P in floats takes the place of the scores.
+    unsafe {
+        let store = |at, e| _mm512_storeu_ps(floats.add(at), e);
+        softmax_rows::<false>(strip, store, |r, sum| {
+            // No element is beyond 1, so ‖p‖² ≤ Σ p.
+            units[r] = unit(sum.sqrt());
+            let scale = _mm512_set1_ps(1.0 / units[r]);
+            for at in (r * stride..r * stride + padded).step_by(LANES) {
+                let whole = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(floats.add(at)), scale));
+                _mm256_storeu_si256(p.add(at).cast(), _mm512_cvtepi32_epi16(whole));
+            }
+        });
+    }
 }
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn softmax_rows<const FINE: bool>(strip: Softmax, store: impl Fn(usize, __m512)) {
+unsafe fn softmax_rows<const FINE: bool>(strip: Softmax, store: impl Fn(usize, __m512), mut row_done: impl FnMut(usize, f32)) {
     let padded = strip.keys.next_multiple_of(LANES);
     let scale = _mm512_set1_ps(strip.scale * LOG2_E);
     for r in 0..strip.rows {
         let seen = (strip.seen + r as isize).clamp(0, strip.keys as isize) as usize;
-        let scores = &strip.scores[r * strip.stride..r * strip.stride + padded];
+        // `store` may write to where scores were read.
+        let scores = strip.scores.as_ptr().wrapping_add(r * strip.stride);
         let mask = |c: usize| ((1u32 << seen.saturating_sub(c).min(LANES)) - 1) as u16;
         // SAFETY: chunks lie within the row.
-        let load = |c: usize| unsafe { _mm512_loadu_ps(scores.as_ptr().add(c)) };
+        let load = |c: usize| unsafe { _mm512_loadu_ps(scores.add(c)) };
         let nothing = _mm512_set1_ps(f32::NEG_INFINITY);
         let mut most = nothing;
         for c in (0..seen).step_by(LANES) {
@@ -85,7 +111,9 @@ unsafe fn softmax_rows<const FINE: bool>(strip: Softmax, store: impl Fn(usize, _
         }
         let factor = if before == now { 1.0 } else { (before - reference).exp2() };
         strip.most[r] = now;
-        strip.sum[r] = strip.sum[r] * factor + _mm512_reduce_add_ps(sums);
+        let sum = _mm512_reduce_add_ps(sums);
+        row_done(r, sum);
+        strip.sum[r] = strip.sum[r] * factor + sum;
         if factor != 1.0 && before != f32::NEG_INFINITY {
             let factor = _mm512_set1_ps(factor);
             for o in strip.o[r * strip.wide..(r + 1) * strip.wide].chunks_exact_mut(LANES) {
@@ -144,6 +172,128 @@ pub unsafe fn slopes(strip: Slopes, p: *mut u16, ds: *mut u16, panels: *mut u32)
                 let word = panel * strip.words + (strip.rows.0 + r) / 2 * width + column;
                 _mm512_storeu_si512(panels.add(word).cast(), _mm512_permutexvar_epi16(order, d));
             }
+        }
+    }
+}
+
+/// The same in fixed point: Pᵀ and ∂Sᵀ with the units of their rows; the panels take ∂Sᵀ with the same units.
+///
+/// # Safety
+/// As [`slopes`]; there are units for the strip's rows.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub unsafe fn slopes_fixed(strip: Slopes, [p, ds]: [*mut i16; 2], panels: *mut u32, [p_units, ds_units]: [&mut [f32]; 2]) {
+    let padded = strip.queries.next_multiple_of(LANES);
+    for r in 0..strip.rows.1 {
+        let row = strip.rows.0 + r;
+        let from = r * strip.stride;
+        // SAFETY: the strip has this row.
+        unsafe {
+            let floats = [strip.scores[from..].as_mut_ptr(), strip.slopes[from..].as_mut_ptr()];
+            [p_units[row], ds_units[row]] = slope_row(&strip, strip.blind + r as isize, floats);
+            let scale = _mm512_set1_ps(1.0 / p_units[row]);
+            for c in (0..padded).step_by(LANES) {
+                let whole = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(floats[0].add(c)), scale));
+                _mm256_storeu_si256(p.add(row * strip.stride + c).cast(), _mm512_cvtepi32_epi16(whole));
+            }
+        }
+    }
+    for r in (0..strip.rows.1).step_by(2) {
+        // SAFETY: as the caller promises.
+        unsafe { slope_pair(&strip, r, ds, panels, ds_units) };
+    }
+}
+
+/// One row of scores and slopes to P and ∂S in place, and the units for both.
+///
+/// # Safety
+/// The rows have the strip's columns.
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn slope_row(strip: &Slopes, blind: isize, [scores, slopes]: [*mut f32; 2]) -> [f32; 2] {
+    let padded = strip.queries.next_multiple_of(LANES);
+    let units = _mm512_set1_ps(LOG2_E);
+    let (scale, scale_log) = (_mm512_set1_ps(strip.scale), _mm512_set1_ps(strip.scale * LOG2_E));
+    let (mut sum, mut slope_sum, mut most) = (_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps());
+    for c in (0..padded).step_by(LANES) {
+        let mask = (0xffffu32 << (blind - c as isize).clamp(0, LANES as isize)) as u16;
+        // SAFETY: rows, L and δ have whole blocks.
+        unsafe {
+            let lse = _mm512_mul_ps(_mm512_loadu_ps(strip.lse[c..].as_ptr()), units);
+            let delta = _mm512_loadu_ps(strip.delta[c..].as_ptr());
+            let e = power::<false>(_mm512_fmsub_ps(_mm512_loadu_ps(scores.add(c)), scale_log, lse));
+            let e = _mm512_maskz_mov_ps(mask, e);
+            let d = _mm512_maskz_mul_ps(mask, _mm512_mul_ps(e, scale), _mm512_sub_ps(_mm512_loadu_ps(slopes.add(c)), delta));
+            _mm512_storeu_ps(scores.add(c), e);
+            _mm512_storeu_ps(slopes.add(c), d);
+            let size = _mm512_abs_ps(d);
+            sum = _mm512_add_ps(sum, e);
+            slope_sum = _mm512_add_ps(slope_sum, size);
+            // The second operand is what a NaN passes through, and the sum has it anyway.
+            most = _mm512_max_ps(size, most);
+        }
+    }
+    // Hölder: ‖x‖² ≤ max |x| · Σ |x|. P is at most 1, but for rounding.
+    let bound = _mm512_reduce_max_ps(most).sqrt() * _mm512_reduce_add_ps(slope_sum).sqrt();
+    [unit(_mm512_reduce_add_ps(sum).sqrt() * 1.01), unit(bound)]
+}
+
+/// Two rows of ∂S from floats to integers, as rows and as words of the panels.
+///
+/// # Safety
+/// As [`slopes_fixed`].
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn slope_pair(strip: &Slopes, r: usize, ds: *mut i16, panels: *mut u32, units: &[f32]) {
+    let (padded, row) = (strip.queries.next_multiple_of(LANES), strip.rows.0 + r);
+    let two = r + 1 < strip.rows.1;
+    let scales = [0, 1].map(|i| _mm512_set1_ps(if i == 0 || two { 1.0 / units[row + i] } else { 0.0 }));
+    for c in (0..padded).step_by(LANES) {
+        let whole = |i: usize| {
+            // SAFETY: the strip has these rows.
+            let d = unsafe { _mm512_loadu_ps(strip.slopes[(r + i) * strip.stride + c..].as_ptr()) };
+            _mm512_cvtps_epi32(_mm512_mul_ps(d, scales[i]))
+        };
+        let first = whole(0);
+        let second = if two { whole(1) } else { _mm512_setzero_si512() };
+        let panel = c / (2 * LANES) * (2 * LANES);
+        let width = (padded - panel).min(2 * LANES);
+        let word = panel * strip.words + row / 2 * width + c % (2 * LANES);
+        // SAFETY: as the caller promises.
+        unsafe {
+            _mm256_storeu_si256(ds.add(row * strip.stride + c).cast(), _mm512_cvtepi32_epi16(first));
+            if two {
+                _mm256_storeu_si256(ds.add((row + 1) * strip.stride + c).cast(), _mm512_cvtepi32_epi16(second));
+            }
+            let words = _mm512_mask_blend_epi16(0xaaaa_aaaa, first, _mm512_slli_epi32::<16>(second));
+            _mm512_storeu_si512(panels.add(word).cast(), words);
+        }
+    }
+}
+
+/// Rows of Kᵀ times the units of ∂Sᵀ, in fixed point: `into` has a row of words for each of `units`. What they meet are integers of up to
+/// 2¹⁵ each, in any pattern, so these keep a norm smaller by the square root of their number.
+///
+/// # Safety
+/// The machine has AVX-512; `from` has `units.len()` rows of whole vectors, `into` as many rows of words for `keys`.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub unsafe fn scale_rows((from, stride): (&mut [f32], usize), keys: usize, by: &[f32], (into, row): (*mut u32, usize), units: &mut [f32]) {
+    let spread = (keys as f32).sqrt();
+    for (c, to) in units.iter_mut().enumerate() {
+        let line = from[c * stride..].as_ptr();
+        let chunk = |at: usize| {
+            let mask = ((1u32 << (keys - at).min(LANES)) - 1) as u16;
+            // SAFETY: masks leave out what does not exist.
+            unsafe { _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, line.add(at)), _mm512_maskz_loadu_ps(mask, by[at..].as_ptr())) }
+        };
+        let (mut most, mut sum) = (_mm512_setzero_ps(), _mm512_setzero_ps());
+        for at in (0..keys).step_by(LANES) {
+            let size = _mm512_abs_ps(chunk(at));
+            (most, sum) = (_mm512_max_ps(size, most), _mm512_add_ps(sum, size));
+        }
+        *to = unit(_mm512_reduce_max_ps(most).sqrt() * _mm512_reduce_add_ps(sum).sqrt() * spread);
+        let scale = _mm512_set1_ps(1.0 / *to);
+        for at in (0..keys).step_by(LANES) {
+            let whole = _mm512_cvtps_epi32(_mm512_mul_ps(chunk(at), scale));
+            // SAFETY: rows of `into` have whole cache lines.
+            unsafe { _mm256_storeu_si256(into.add(c * row).cast::<i16>().add(at).cast(), _mm512_cvtepi32_epi16(whole)) };
         }
     }
 }

@@ -3,11 +3,11 @@
 use super::super::matmul::Shared;
 use super::super::matmul::micro::{LANES, Micro};
 use super::super::matmul::operand::{Left, Right, Source, Term};
-use super::super::matmul::pack::{pack_left, pack_right};
+use super::super::matmul::pack::pack_left;
 use super::super::{Call, Kernel};
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
-use super::{Sizes, even, multiply, packed_rows, row_words};
+use super::{Panels, Rows, Sizes, even, multiply, pack_panels, packed_rows, row_words};
 use crate::element::Element;
 use crate::isa::{Isa, isa, vectorize};
 use crate::math::exp;
@@ -51,6 +51,11 @@ struct Worker<'a> {
     o: &'a mut [f32],
     most: &'a mut [f32],
     sum: &'a mut [f32],
+    /// Units of the rows of Q and P, and of the columns of K and V.
+    q_units: &'a mut [f32],
+    p_units: &'a mut [f32],
+    k_units: &'a mut [f32],
+    v_units: &'a mut [f32],
 }
 
 impl Plan {
@@ -65,7 +70,7 @@ impl Plan {
     }
 
     /// Elements of the parts of [`Worker`], in their order.
-    fn parts(&self, micro: &Micro) -> [usize; 9] {
+    fn parts(&self, micro: &Micro) -> [usize; 13] {
         let wide = self.sizes.wide();
         [
             self.queries * row_words(self.depth_words),
@@ -77,6 +82,10 @@ impl Plan {
             self.queries * wide,
             self.queries,
             self.queries,
+            self.queries,
+            micro.rows,
+            self.keys,
+            wide,
         ]
     }
 
@@ -85,7 +94,7 @@ impl Plan {
     }
 
     fn worker<'a>(&self, micro: &Micro, mut bytes: &'a mut [u8]) -> Worker<'a> {
-        let [q, k, v, spare, scores, p, o, most, sum] = self.parts(micro);
+        let [q, k, v, spare, scores, p, o, most, sum, units @ ..] = self.parts(micro);
         let b = &mut bytes;
         Worker {
             q: carve(b, q),
@@ -97,13 +106,17 @@ impl Plan {
             o: carve(b, o),
             most: carve(b, most),
             sum: carve(b, sum),
+            q_units: carve(b, units[0]),
+            p_units: carve(b, units[1]),
+            k_units: carve(b, units[2]),
+            v_units: carve(b, units[3]),
         }
     }
 }
 
 impl Kernel for Attention {
     fn scratch_bytes(&self, inputs: &[&Meta], _: &[&Meta]) -> u64 {
-        let micro = Micro::plain(isa(), inputs[0].dtype);
+        let micro = Micro::of(isa(), inputs[0].dtype);
         let plan = Plan::new(micro, Sizes::new(self.heads, &inputs[0].shape, &inputs[1].shape));
         (plan.worker_bytes(micro) * threads::count()) as u64
     }
@@ -111,7 +124,7 @@ impl Kernel for Attention {
     fn run(&self, call: &mut Call) {
         let (q, k) = (&call.inputs[0], &call.inputs[1]);
         let isa = isa();
-        let micro = Micro::plain(isa, q.dtype());
+        let micro = Micro::of(isa, q.dtype());
         let sizes = Sizes::new(self.heads, &q.meta.shape, &k.meta.shape);
         let plan = Plan::new(micro, sizes);
         let bytes = plan.worker_bytes(micro);
@@ -167,21 +180,17 @@ impl Part<'_> {
         let seen = if self.op.causal { (self.first + queries).min(sizes.keys) } else { sizes.keys };
         // SAFETY: the worker's parts are as large as the plan says.
         unsafe {
-            let terms = [Term { left, right: keys_of(k, true), depth }];
+            let across = Term { left, right: keys_of(k, true), depth };
             let rows = self.first..self.first + queries;
-            pack_left(micro, &terms, rows, 0..self.plan.depth_words, packed_rows(worker.q, self.plan.depth_words));
+            let into = packed_rows(worker.q, self.plan.depth_words, worker.q_units);
+            pack_left(micro, &[across], rows, 0..self.plan.depth_words, into);
             for first_key in (0..seen).step_by(self.plan.keys) {
                 let keys = (sizes.keys - first_key).min(self.plan.keys);
-                for (column, width, exist) in micro.panels(keys) {
-                    let into = worker.k.as_mut_ptr().add(column * self.plan.depth_words);
-                    let columns = first_key + column..first_key + column + exist;
-                    pack_right(micro, &terms, columns, width, 0..self.plan.depth_words, into, worker.spare.as_mut_ptr());
-                }
-                let values = [Term { left, right: keys_of(v.at(first_key * stride), false), depth: keys }];
-                for (column, width, exist) in micro.panels(depth) {
-                    let into = worker.v.as_mut_ptr().add(column * micro.words(keys));
-                    pack_right(micro, &values, column..column + exist, width, 0..micro.words(keys), into, worker.spare.as_mut_ptr());
-                }
+                let spare = worker.spare.as_mut_ptr();
+                let columns = first_key..first_key + keys;
+                pack_panels(micro, &across, columns, worker.k.as_mut_ptr(), worker.k_units.as_mut_ptr(), spare);
+                let values = Term { left, right: keys_of(v.at(first_key * stride), false), depth: keys };
+                pack_panels(micro, &values, 0..depth, worker.v.as_mut_ptr(), worker.v_units.as_mut_ptr(), spare);
                 for row in (0..queries).step_by(micro.rows) {
                     self.strip(worker, row, (queries - row).min(micro.rows), first_key, keys);
                 }
@@ -201,11 +210,11 @@ impl Part<'_> {
         let words = self.plan.depth_words;
         // SAFETY: as the caller promises.
         unsafe {
-            let q = worker.q.as_ptr().add(row * row_words(words));
-            let scores = worker.scores.as_mut_ptr();
-            multiply(micro, (q, row_words(words)), rows, worker.k.as_ptr(), words, (scores, self.plan.keys), keys, false);
+            let q = Rows::new(worker.q, row_words(words), worker.q_units).from(row);
+            let k = Panels { packed: worker.k.as_ptr(), words, units: worker.k_units.as_ptr() };
+            multiply(micro, q, rows, k, (worker.scores.as_mut_ptr(), self.plan.keys), keys, false);
             let strip = Softmax {
-                scores: worker.scores,
+                scores: &mut *worker.scores,
                 stride: self.plan.keys,
                 rows,
                 keys,
@@ -220,22 +229,26 @@ impl Part<'_> {
             let p = worker.p.as_mut_ptr();
             match (self.isa, micro.packed) {
                 #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512Vnni, DType::BF16) => avx512::softmax_fixed(strip, p.cast(), worker.p_units),
+                #[cfg(target_arch = "x86_64")]
                 (Isa::Avx512Bf16, DType::BF16) => avx512::softmax::<true>(strip, p),
                 #[cfg(target_arch = "x86_64")]
                 (Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Avx512, _) => avx512::softmax::<false>(strip, p),
                 (_, DType::BF16) => softmax::<bf16>(strip, p.cast()),
                 _ => softmax::<f32>(strip, p.cast()),
             }
-            let p = (worker.p.as_ptr(), self.plan.keys / micro.per_word());
+            let p = Rows::new(worker.p, self.plan.keys / micro.per_word(), worker.p_units);
+            let v = Panels { packed: worker.v.as_ptr(), words: micro.words(keys), units: worker.v_units.as_ptr() };
             let o = worker.o.as_mut_ptr().add(row * wide);
-            multiply(micro, p, rows, worker.v.as_ptr(), micro.words(keys), (o, wide), self.plan.sizes.depth, first_key > 0);
+            multiply(micro, p, rows, v, (o, wide), self.plan.sizes.depth, first_key > 0);
         }
     }
 }
 
 /// A strip of scores on the way to P, with the running state of its rows.
 pub struct Softmax<'a> {
-    pub scores: &'a [f32],
+    /// Fixed point leaves P here in floats.
+    pub scores: &'a mut [f32],
     pub stride: usize,
     pub rows: usize,
     pub keys: usize,

@@ -9,10 +9,11 @@ mod backward;
 mod forward;
 
 use super::matmul::micro::{LANES, Micro, Tile};
-use super::matmul::operand::Source;
-use super::matmul::pack::PackedRows;
+use super::matmul::operand::{Source, Term};
+use super::matmul::pack::{PackedRows, pack_right};
 use crate::tensor::Tensor;
 use base::Shape;
+use std::ops::Range;
 
 /// Sizes that all parts need.
 #[derive(Clone, Copy)]
@@ -60,41 +61,77 @@ fn row_words(words: usize) -> usize {
     words.next_multiple_of(LANES) | LANES
 }
 
+/// A packed left operand [rows, stride] with a unit a row (in fixed point).
+#[derive(Clone, Copy)]
+struct Rows {
+    words: *const u32,
+    stride: usize,
+    units: *const f32,
+}
+
+impl Rows {
+    fn new(words: &[u32], stride: usize, units: &[f32]) -> Rows {
+        Rows { words: words.as_ptr(), stride, units: units.as_ptr() }
+    }
+
+    fn from(self, row: usize) -> Rows {
+        Rows { words: self.words.wrapping_add(row * self.stride), units: self.units.wrapping_add(row), ..self }
+    }
+}
+
+/// A packed right operand: panels of `words` words each, with a unit a column (in fixed point).
+#[derive(Clone, Copy)]
+struct Panels {
+    packed: *const u32,
+    words: usize,
+    units: *const f32,
+}
+
 /// A place for packed rows of `words` words.
-fn packed_rows(into: &mut [u32], words: usize) -> PackedRows {
-    PackedRows { words: into.as_mut_ptr(), stride: row_words(words), units: std::ptr::null_mut() }
+fn packed_rows(into: &mut [u32], words: usize, units: &mut [f32]) -> PackedRows {
+    PackedRows { words: into.as_mut_ptr(), stride: row_words(words), units: units.as_mut_ptr() }
+}
+
+/// Packs `columns` of a right operand, all of its depth, panel after panel.
+///
+/// # Safety
+/// The columns exist, `into` has room for whole panels and `units` for whole vectors; `spare` has 16 rows of the term's words.
+unsafe fn pack_panels(micro: &Micro, term: &Term, columns: Range<usize>, into: *mut u32, units: *mut f32, spare: *mut u32) {
+    let words = micro.words(term.depth);
+    for (column, width, exist) in micro.panels(columns.len()) {
+        let range = columns.start + column..columns.start + column + exist;
+        // SAFETY: as the caller promises.
+        unsafe {
+            let into = into.add(column * words);
+            pack_right(micro, std::slice::from_ref(term), range, width, 0..words, into, spare);
+            if let Some(fixed) = micro.fixed {
+                (fixed.panel)(into, words, width, units.add(column));
+            }
+        }
+    }
 }
 
 /// C [rows, columns] (+)= A · B for packed operands, `columns` a number of columns that exist.
 ///
 /// # Safety
-/// A has `rows` rows of `words` words; B has the panels of `columns` with `words` words each; C has room for whole panels.
-#[allow(clippy::too_many_arguments)]
-unsafe fn multiply(
-    micro: &Micro,
-    (a, a_stride): (*const u32, usize),
-    rows: usize,
-    b: *const u32,
-    words: usize,
-    (c, c_stride): (*mut f32, usize),
-    columns: usize,
-    accumulate: bool,
-) {
+/// A has `rows` rows of B's words; B has the panels of `columns`; C, given with its stride, has room for whole panels.
+unsafe fn multiply(micro: &Micro, a: Rows, rows: usize, b: Panels, (c, c_stride): (*mut f32, usize), columns: usize, accumulate: bool) {
     for row in (0..rows).step_by(micro.rows) {
+        let a = a.from(row);
         for (column, width, _) in micro.panels(columns) {
             // SAFETY: as the caller promises.
             unsafe {
                 (micro.tile)(&Tile {
-                    a: a.add(row * a_stride),
-                    a_stride,
+                    a: a.words,
+                    a_stride: a.stride,
                     rows: (rows - row).min(micro.rows),
-                    b: b.add(column * words),
+                    b: b.packed.add(column * b.words),
                     columns: width,
-                    words,
+                    words: b.words,
                     c: c.add(row * c_stride + column),
                     c_stride,
                     accumulate,
-                    units: (std::ptr::null(), std::ptr::null()),
+                    units: (a.units, b.units.wrapping_add(column)),
                 });
             }
         }

@@ -1,12 +1,11 @@
 //! AVX-512 with 16-bit integer products (`vpdpwssd`): 12×32 tiles, sums in 32-bit integers.
 //!
-//! Block fixed point. Intel's cores without AMX multiply bf16 at half the rate of f32, but pairs of 16-bit integers at twice that rate. So
-//! packed bf16 numbers become integers that share a power of two (their unit) in each row of A and each column of B, block by block of the
-//! reduction. The unit makes the Euclidean norm of a row or column at most 2¹⁵, which bounds each sum by 2³⁰ (Cauchy–Schwarz): integer
-//! sums are exact. Of the norm's magnitude 15 bits stay, so of a bf16 with 8 bits nothing is rounded until it is 2⁻⁷ of the norm or
-//! smaller: closer to exact than bf16's own rounding. Rows and columns that hold an infinity or a NaN become NaN as a whole.
+//! Intel's cores without AMX multiply bf16 at half the rate of f32, but pairs of 16-bit integers at twice that rate. So packed bf16 numbers
+//! become integers in block fixed point (see `fixed.rs`), with a unit for each row of A and column of B in each block of the reduction:
+//! closer to exact than bf16's own rounding. Rows and columns that hold an infinity or a NaN become NaN as a whole.
 
 use super::avx512::by_size;
+use super::fixed::{LEAST_UNIT, NORM};
 use super::micro::{Fixed, LANES, Micro, Tile};
 use base::DType;
 use std::arch::asm;
@@ -24,13 +23,8 @@ pub static MICRO: Micro = Micro {
     fixed: Some(Fixed { row, panel }),
 };
 
-/// Largest norm in units: rounding adds at most half a unit a number, and a block has less than 512.
-const NORM: f32 = 32_700.0;
 /// Sums of squares between these have lost nothing to f32's range.
 const SQUARES: (f32, f32) = (1e-24, 3e38);
-/// Smallest unit: its inverse still is a float.
-const LEAST_UNIT: f32 = 1e-36;
-
 /// # Safety
 /// The machine has AVX-512 with VNNI; the operands are as [`Tile`] says, with units, and nobody else touches C.
 unsafe fn tile(t: &Tile) {

@@ -113,12 +113,6 @@ impl Micro {
         }
     }
 
-    /// The same for kernels that keep packed operands of their own, and so need words that are the numbers themselves.
-    pub fn plain(isa: Isa, activation: DType) -> &'static Micro {
-        let micro = Micro::of(isa, activation);
-        if micro.fixed.is_some() { Micro::of(isa, DType::F32) } else { micro }
-    }
-
     /// Numbers per word.
     pub fn per_word(&self) -> usize {
         if self.packed == DType::BF16 { 2 } else { 1 }

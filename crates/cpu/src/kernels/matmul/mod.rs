@@ -6,6 +6,7 @@
 //! costs a few more steps of the same loop. A task packs for itself: sharing packed panels among threads needs barriers, and cost more
 //! than it saved on small maps. Tile and block sizes are not sharp: 192–512 rows and 224–448 words ran within 5 % of each other.
 
+pub mod fixed;
 pub mod micro;
 pub mod operand;
 pub mod pack;
