@@ -1,9 +1,10 @@
 //! A backend that runs the oracle in plain memory: with it, tests of plans depend on no kernel.
 
 use crate::values::{decode, encode};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use base::DType;
 use engine::backend::Step;
-use engine::{Backend, BufferId, View};
+use engine::{Backend, BufferId, Speed, View};
 use graph::{Array, Meta, Op};
 
 /// The oracle as a backend. It asks for `scratch_bytes` of scratch at every op, and fills it with NaN.
@@ -68,6 +69,10 @@ impl Backend for OracleBackend {
             self.write(view.buffer, view.offset, &encode(&view.meta, &sum))?;
         }
         Ok(())
+    }
+
+    fn measure_speed(&self, _: DType) -> Result<Speed> {
+        bail!("the oracle is not made to be fast")
     }
 
     fn allocated_bytes(&self) -> u64 {

@@ -11,7 +11,8 @@ use graph::ops::{Attention, AttentionGrad, Conv2d, Conv2dGrad, Linear, LinearGra
 use graph::{Meta, Op};
 use std::time::Instant;
 use velatura_cpu::Cpu;
-use velatura_cpu::isa::{Isa, isa};
+use velatura_cpu::isa::isa;
+use velatura_cpu::speed::registers_only;
 
 /// Seconds of processor time of all threads of this process so far.
 fn processor_seconds() -> f64 {
@@ -146,72 +147,11 @@ fn bind(device: &mut Cpu, op: &Op, inputs: &[Meta]) -> Result<Step> {
 fn peak() -> f64 {
     let mut best: f64 = 0.0;
     for _ in 0..300 {
-        let (start, rounds) = (processor_seconds(), 200_000);
-        let flop = registers_only(rounds);
+        let start = processor_seconds();
+        let flop = registers_only(isa(), 200_000);
         best = best.max(flop / (processor_seconds() - start));
     }
     best
-}
-
-/// Runs `rounds` times 12 independent multiply-adds, and returns their FLOP. Operands are zeros or what is in the registers: data decide
-/// nothing here. In assembly, since compilers spill sums in such a loop.
-#[cfg(target_arch = "x86_64")]
-fn registers_only(rounds: usize) -> f64 {
-    use std::arch::asm;
-
-    macro_rules! repeat {
-        ($instruction:literal, $registers:literal) => {
-            asm!(
-                "2:",
-                concat!($instruction, " ", $registers, "mm0, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm1, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm2, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm3, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm4, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm5, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm6, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm7, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm8, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm9, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm10, ", $registers, "mm14, ", $registers, "mm15"),
-                concat!($instruction, " ", $registers, "mm11, ", $registers, "mm14, ", $registers, "mm15"),
-                "dec {rounds}",
-                "jnz 2b",
-                rounds = inout(reg) rounds => _,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-                out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                options(nomem, nostack),
-            )
-        };
-    }
-    // SAFETY: the path that is in use has these instructions; only registers named as outputs change.
-    let flop = unsafe {
-        match isa() {
-            Isa::Avx512Bf16 => {
-                repeat!("vdpbf16ps", "z");
-                64
-            }
-            Isa::Avx512Vnni => {
-                repeat!("vpdpwssd", "z");
-                64
-            }
-            Isa::Avx512 => {
-                repeat!("vfmadd231ps", "z");
-                32
-            }
-            Isa::Avx2 => {
-                repeat!("vfmadd231ps", "y");
-                16
-            }
-            Isa::Portable => 0,
-        }
-    };
-    (flop * 12 * rounds) as f64
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn registers_only(_: usize) -> f64 {
-    0.0
 }
 
 fn main() -> Result<()> {

@@ -3,12 +3,15 @@
 use crate::isa::Isa;
 use crate::kernels::{Call, Kernel, kernel};
 use crate::memory::Block;
+use crate::speed;
 use crate::tensor::Tensor;
 use anyhow::{Context, Result, bail, ensure};
+use base::DType;
 use engine::backend::{Scratch, Step};
-use engine::{Backend, BufferId, View};
+use engine::{Backend, BufferId, Speed, View};
 use graph::{Meta, Op};
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::time::Instant;
 
 /// The most inputs and outputs that an op may have here: their lists live on the stack.
 const MOST_INPUTS: usize = 8;
@@ -220,6 +223,21 @@ impl Backend for Cpu {
         // One way into the pool and back: small steps then cost no change of threads.
         let cpu = &*self;
         cpu.pool.install(|| steps.iter().try_for_each(|step| cpu.run_here(step).with_context(|| step.op.name())))
+    }
+
+    fn run_timed(&mut self, steps: &[Step], seconds: &mut [f64]) -> Result<()> {
+        let cpu = &*self;
+        let timed = |(step, seconds): (&Step, &mut f64)| {
+            let began = Instant::now();
+            cpu.run_here(step).with_context(|| step.op.name())?;
+            *seconds = began.elapsed().as_secs_f64();
+            Ok(())
+        };
+        cpu.pool.install(|| steps.iter().zip(seconds).try_for_each(timed))
+    }
+
+    fn measure_speed(&self, dtype: DType) -> Result<Speed> {
+        speed::measure(&self.pool, self.isa.multiplying(dtype))
     }
 
     fn allocated_bytes(&self) -> u64 {

@@ -2,6 +2,7 @@
 //! `VELATURA_ISA` names.
 
 use anyhow::{Result, bail};
+use base::DType;
 use std::cell::Cell;
 use std::sync::OnceLock;
 
@@ -35,6 +36,11 @@ impl Isa {
             Isa::Avx512Bf16 => "avx512-bf16",
             Isa::Avx512Vnni => "avx512-vnni",
         }
+    }
+
+    /// The path whose instructions multiply activations of `dtype` here: only bf16 has paths of its own.
+    pub fn multiplying(self, dtype: DType) -> Isa {
+        if dtype == DType::BF16 { self } else { self.min(Isa::Avx512) }
     }
 
     /// The paths that this machine can run, slowest first; `Portable` is always there.

@@ -13,6 +13,7 @@ mod math;
 mod memory;
 mod pieces;
 mod scratch;
+pub mod speed;
 mod tensor;
 mod threads;
 

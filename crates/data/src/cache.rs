@@ -93,6 +93,8 @@ pub struct Counts {
 /// Where entries are kept.
 pub struct Cache {
     folder: Option<PathBuf>,
+    /// Whether new entries go to the folder; else to memory.
+    writes: bool,
     memory: Mutex<HashMap<Key, Arc<Entry>>>,
     encoded: AtomicU64,
     reused: AtomicU64,
@@ -102,7 +104,14 @@ pub struct Cache {
 impl Cache {
     /// Entries live as long as the process, in its memory.
     pub fn in_memory() -> Cache {
-        Cache { folder: None, memory: Mutex::default(), encoded: AtomicU64::new(0), reused: AtomicU64::new(0), unusable: Mutex::default() }
+        Cache {
+            folder: None,
+            writes: false,
+            memory: Mutex::default(),
+            encoded: AtomicU64::new(0),
+            reused: AtomicU64::new(0),
+            unusable: Mutex::default(),
+        }
     }
 
     /// Entries live in a folder, which is made if it doesn't exist, and take no memory.
@@ -111,17 +120,20 @@ impl Cache {
         for inner in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             base::fs::sweep_parts(&inner.path());
         }
-        Ok(Cache { folder: Some(folder.to_path_buf()), ..Cache::in_memory() })
+        Ok(Cache { folder: Some(folder.to_path_buf()), writes: true, ..Cache::in_memory() })
+    }
+
+    /// Entries of a folder are used if it is there, but nothing in it is touched: new ones live in memory.
+    pub fn over(folder: &Path) -> Cache {
+        Cache { folder: Some(folder.to_path_buf()), ..Cache::in_memory() }
     }
 
     /// The entry, or `None` if it has to be made.
     pub fn get(&self, key: &Key) -> Option<Arc<Entry>> {
-        let Some(path) = self.path(key) else {
-            return self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
-        };
-        if !path.exists() {
-            return None;
+        if let Some(entry) = self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            return Some(entry.clone());
         }
+        let path = self.path(key).filter(|path| path.exists())?;
         match read(&path, key) {
             Ok(entry) => Some(Arc::new(entry)),
             Err(error) => {
@@ -148,7 +160,7 @@ impl Cache {
             ensure!(bad == 0, "{bad} of the {} values of `{name}` are not finite; nothing was cached", values.len());
         }
         let entry = Arc::new(entry);
-        match self.path(key) {
+        match self.path(key).filter(|_| self.writes) {
             Some(path) => write(&path, key, &entry)?,
             None => drop(self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(*key, entry.clone())),
         }
@@ -294,6 +306,23 @@ mod tests {
         assert!(cache.complaint().unwrap().contains("checksum"));
         assert_eq!(*cache.get_or_encode(&key(0), || Ok(entry(1.0))).unwrap(), entry(1.0));
         assert!(cache.get(&key(0)).is_some() && cache.get(&key(4)).is_some());
+    }
+
+    #[test]
+    fn a_cache_over_a_folder_reads_it_and_writes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::on_disk(dir.path()).unwrap();
+        cache.put(&key(0), entry(0.0)).unwrap();
+        let files = || walkdir::WalkDir::new(dir.path()).into_iter().count();
+        let before = files();
+        let over = Cache::over(dir.path());
+        assert_eq!(*over.get_or_encode(&key(0), || Ok(entry(7.0))).unwrap(), entry(0.0));
+        for _ in 0..2 {
+            assert_eq!(*over.get_or_encode(&key(1), || Ok(entry(1.0))).unwrap(), entry(1.0));
+        }
+        assert_eq!(over.counts(), Counts { encoded: 1, reused: 2, unusable: 0 });
+        assert!(files() == before && cache.get(&key(1)).is_none());
+        assert!(Cache::over(&dir.path().join("missing")).get(&key(0)).is_none() && files() == before);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What a device must offer. A backend only executes: it allocates when a session is built, never in a step, and decides nothing.
 
+use crate::speed::Speed;
 use anyhow::Result;
+use base::DType;
 use graph::{Meta, Op};
+use std::time::Instant;
 
 /// A block of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +65,19 @@ pub trait Backend {
     fn run_all(&mut self, steps: &[Step]) -> Result<()> {
         steps.iter().try_for_each(|step| self.run(step))
     }
+
+    /// Like [`Backend::run_all`], and says how many seconds each step took. Only measurements call it: training pays nothing for it.
+    fn run_timed(&mut self, steps: &[Step], seconds: &mut [f64]) -> Result<()> {
+        for (step, seconds) in steps.iter().zip(seconds) {
+            let began = Instant::now();
+            self.run(step)?;
+            *seconds = began.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
+    /// What this device can do at most, measured now: multiply-adds as its kernels do them on activations of `dtype`, and memory.
+    fn measure_speed(&self, dtype: DType) -> Result<Speed>;
 
     /// Bytes allocated now, over all buffers.
     fn allocated_bytes(&self) -> u64;

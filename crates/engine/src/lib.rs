@@ -6,8 +6,10 @@ pub mod backend;
 pub mod memory;
 pub mod program;
 pub mod session;
+pub mod speed;
 
 pub use backend::{Backend, BufferId, View};
 pub use memory::Memory;
 pub use program::Program;
 pub use session::{Session, WeightSource};
+pub use speed::Speed;

@@ -31,6 +31,8 @@ pub struct ParamPlace {
 struct Bound {
     name: String,
     steps: Vec<Step>,
+    /// The first steps, so many, are the forward.
+    forward: usize,
     inputs: BTreeMap<String, View>,
     outputs: BTreeMap<String, View>,
 }
@@ -189,6 +191,26 @@ impl Session {
 
     /// Runs program number `program`. Every input of the program must be given, with its exact number of elements.
     pub fn run(&mut self, program: usize, inputs: &[(&str, Data)]) -> Result<()> {
+        self.write_inputs(program, inputs)?;
+        self.backend.run_all(&self.programs[program].steps)
+    }
+
+    /// Like [`Session::run`], and says how many seconds each of [`Session::steps`] took.
+    pub fn run_timed(&mut self, program: usize, inputs: &[(&str, Data)], seconds: &mut Vec<f64>) -> Result<()> {
+        self.write_inputs(program, inputs)?;
+        let steps = &self.programs[program].steps;
+        seconds.clear();
+        seconds.resize(steps.len(), 0.0);
+        self.backend.run_timed(steps, seconds)
+    }
+
+    /// What a program runs, in order: the forward, and the backward after it.
+    pub fn steps(&self, program: usize) -> (&[Step], &[Step]) {
+        let bound = &self.programs[program];
+        bound.steps.split_at(bound.forward)
+    }
+
+    fn write_inputs(&mut self, program: usize, inputs: &[(&str, Data)]) -> Result<()> {
         let bound = &self.programs[program];
         for (name, view) in &bound.inputs {
             let (_, data) = inputs.iter().find(|(n, _)| n == name).with_context(|| format!("{} needs the input {name}", bound.name))?;
@@ -202,7 +224,7 @@ impl Session {
             );
             self.backend.write(view.buffer, view.offset, bytes)?;
         }
-        self.backend.run_all(&bound.steps)
+        Ok(())
     }
 
     /// Reads an output (f32) of the program that ran last.
@@ -255,12 +277,14 @@ impl Binder<'_> {
             offset += bytes;
         }
         let view = |id: ValueId| self.view(id, &inputs);
+        // A reshape shares its input's place: there is nothing to run.
+        let runs = |node: &graph::Node| !matches!(node.op, graph::Op::Reshape(_));
+        let forward = graph.nodes.iter().filter(|node| runs(node) && !node.backward).count();
         let steps = graph
             .nodes
             .iter()
             .zip(&self.program.plan.scratch)
-            // A reshape shares its input's place: there is nothing to run.
-            .filter(|(node, _)| !matches!(node.op, graph::Op::Reshape(_)))
+            .filter(|(node, _)| runs(node))
             .map(|(node, (offset, bytes))| Step {
                 op: node.op.clone(),
                 inputs: node.inputs.iter().map(|v| view(*v)).collect(),
@@ -269,7 +293,7 @@ impl Binder<'_> {
             })
             .collect();
         let outputs = graph.outputs.iter().map(|(name, id)| (name.clone(), view(*id))).collect();
-        Bound { name: self.program.name.clone(), steps, inputs, outputs }
+        Bound { name: self.program.name.clone(), steps, forward, inputs, outputs }
     }
 
     fn view(&self, id: ValueId, inputs: &BTreeMap<String, View>) -> View {

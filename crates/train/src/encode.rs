@@ -41,7 +41,15 @@ impl Caches {
     /// Opens the caches of a run: on disk, or in memory if every dataset says so.
     pub fn open(run: &Prepared) -> Result<Caches> {
         let on_disk = run.config.datasets.iter().any(|d| d.cache_latents_to_disk);
-        let cache = |folder: &str| if on_disk { Cache::on_disk(&run.config.cache_dir.join(folder)) } else { Ok(Cache::in_memory()) };
+        Caches::new(run, |folder| if on_disk { Cache::on_disk(&run.config.cache_dir.join(folder)) } else { Ok(Cache::in_memory()) })
+    }
+
+    /// What earlier runs left is used; what is missing is made in memory, and nothing is written.
+    pub fn open_untouched(run: &Prepared) -> Result<Caches> {
+        Caches::new(run, |folder| Ok(Cache::over(&run.config.cache_dir.join(folder))))
+    }
+
+    fn new(run: &Prepared, cache: impl Fn(&str) -> Result<Cache>) -> Result<Caches> {
         // Texts of prompts come in any length; those of captions are cut to their limit by `Embeddings::encode`.
         let chunking = Chunking::of(&run.config.train, run.model.tokenizer.room());
         Ok(Caches {
@@ -50,7 +58,7 @@ impl Caches {
         })
     }
 
-    /// Makes what is missing. Takes the backend for a session of its own, and gives it back.
+    /// Makes what the run's pictures and texts miss. Takes the backend for a session of its own, and gives it back.
     pub fn fill(
         &self,
         run: &Prepared,
@@ -58,19 +66,30 @@ impl Caches {
         interrupt: &Interrupt,
         reporter: &mut dyn Reporter,
     ) -> Result<Box<dyn Backend>> {
+        self.fill_views(run, &run.dataset.views(), backend, interrupt, reporter)
+    }
+
+    /// The same for some of the pictures only.
+    pub fn fill_views(
+        &self,
+        run: &Prepared,
+        views: &[View],
+        backend: Box<dyn Backend>,
+        interrupt: &Interrupt,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Box<dyn Backend>> {
         let texts = self.texts_of(run);
         let missing_text = texts.iter().any(|text| !self.texts.has(text));
-        let views = run.dataset.views();
         let missing_latents = views.iter().any(|view| !self.latents.has(&run.dataset, *view));
         if !missing_text && !missing_latents {
-            self.count_all(run, &views, &texts)?;
+            self.count_all(run, views, &texts)?;
             return Ok(backend);
         }
         let programs = run.encode_programs(backend.as_ref())?;
         let mut session = Session::new(backend, programs, run.model.source.as_ref()).context("the encoders can't be loaded")?;
         run.model.source.release();
         self.encode_texts(run, &texts, &mut session, reporter)?;
-        self.encode_pictures(run, &views, &mut session, interrupt, reporter)?;
+        self.encode_pictures(run, views, &mut session, interrupt, reporter)?;
         Ok(session.into_backend())
     }
 

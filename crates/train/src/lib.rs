@@ -3,6 +3,7 @@
 //! [`Prepared`] holds everything up to the first step and loads no weights: it is what `plan` prints. [`train`] goes on from there.
 //! The loop is in [`run`], one step's mathematics in [`step`], what a step is fed with in [`feed`].
 
+pub mod bench;
 pub mod encode;
 pub mod event;
 pub mod feed;

@@ -98,6 +98,15 @@ pub fn peak_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
+/// Seconds of processor time that all threads of this process have had, where the system says so (in hundredths).
+pub fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The program's name stands in brackets and may hold anything; user and system time are the 12th and 13th words after it.
+    let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |word: usize| words.get(word)?.parse::<u64>().ok();
+    Some((ticks(11)? + ticks(12)?) as f64 / 100.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -148,6 +148,17 @@ fn begin<'a>(
     saved: Option<State>,
     reporter: &mut dyn Reporter,
 ) -> Result<(Trainer, Saver<'a>, u64)> {
+    let mut trainer = trainer(run, backend, saved.as_ref(), reporter)?;
+    let places = trainer.session().params().to_vec();
+    let saver = Saver { run, folder, places, data: data_identity(run) };
+    if saved.is_none() {
+        saver.write_state(&trainer, 0).context("the run's folder can't take checkpoints")?;
+    }
+    Ok((trainer, saver, saved.map_or(0, |state| state.manifest.step)))
+}
+
+/// Everything that steps need, in memory: as at the start of the run, or as it was saved.
+pub fn trainer(run: &Prepared, backend: Box<dyn Backend>, saved: Option<&State>, reporter: &mut dyn Reporter) -> Result<Trainer> {
     let (programs, index) = run.session_programs(backend.as_ref())?;
     let session = Session::new(backend, programs, run.model.source.as_ref()).context("the base model can't be loaded")?;
     run.model.source.release();
@@ -155,21 +166,15 @@ fn begin<'a>(
     let train = &run.config.train;
     let layout = layout(&session, base_lr(&run.config), train.unet_lr, train.text_encoder_lr)?;
     let mut optimizer = run.optimizer(layout)?;
-    let (params, first) = match &saved {
+    let params = match saved {
         Some(state) => {
-            let params = saved_params(state, &places)?;
             optimizer.load_state(&state.optimizer).context("the saved run can't be continued")?;
-            (params, state.manifest.step)
+            saved_params(state, &places)?
         }
-        None => (first_params(run, &places, reporter)?, 0),
+        None => first_params(run, &places, reporter)?,
     };
     let loss = Loss { schedule: run.model.schedule.clone(), min_snr_gamma: train.min_snr_gamma };
-    let trainer = Trainer::new(session, index, loss, optimizer, train.max_grad_norm, params)?;
-    let saver = Saver { run, folder, places, data: data_identity(run) };
-    if saved.is_none() {
-        saver.write_state(&trainer, 0).context("the run's folder can't take checkpoints")?;
-    }
-    Ok((trainer, saver, first))
+    Trainer::new(session, index, loss, optimizer, train.max_grad_norm, params)
 }
 
 /// Fresh adapters, or those of an existing LoRA.

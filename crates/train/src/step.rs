@@ -76,6 +76,9 @@ pub struct Update {
     pub applied: bool,
 }
 
+/// How a program of the session is run: timed or not.
+type Run<'a> = dyn FnMut(&mut Session, usize, &[(&str, Data)]) -> Result<()> + 'a;
+
 /// Parameters, optimizer and session of a run.
 pub struct Trainer {
     session: Session,
@@ -134,6 +137,20 @@ impl Trainer {
 
     /// Runs forward and backward of one micro-batch and adds to the group's gradient.
     pub fn accumulate(&mut self, batch: &Batch) -> Result<()> {
+        self.accumulate_with(batch, &mut Session::run)
+    }
+
+    /// Like [`Trainer::accumulate`], and says how many seconds each step of its program took. Returns the program's number.
+    pub fn accumulate_timed(&mut self, batch: &Batch, seconds: &mut Vec<f64>) -> Result<usize> {
+        let mut program = 0;
+        self.accumulate_with(batch, &mut |session, number, inputs| {
+            program = number;
+            session.run_timed(number, inputs, seconds)
+        })?;
+        Ok(program)
+    }
+
+    fn accumulate_with(&mut self, batch: &Batch, run: &mut Run) -> Result<()> {
         let program = *self.programs.get(&batch.form).with_context(|| format!("no program was planned for {:?}", batch.form))?;
         self.stage(batch);
         let text = match &batch.text {
@@ -149,7 +166,7 @@ impl Trainer {
             ("weight", Data::F32(weights)),
             (models::layers::DROPOUT_SEED, Data::U32(&batch.dropout_seed)),
         ];
-        self.session.run(program, &inputs)?;
+        run(&mut self.session, program, &inputs)?;
         let mut loss = [0.0];
         self.session.read_output(program, "loss", &mut loss)?;
         self.group = (self.group.0 + f64::from(loss[0]), self.group.1 + batch.form.batch);

@@ -1,5 +1,6 @@
 //! The commands, a file each.
 
+mod bench;
 mod convert;
 mod demo;
 mod dev;
@@ -20,6 +21,8 @@ pub enum Command {
     Train(train::Arguments),
     /// Show what a config would do, and the memory that it takes, without loading weights.
     Plan(plan::Arguments),
+    /// Time real steps of a config, op by op, beside what this machine can do at most.
+    Bench(bench::Arguments),
     /// Make pictures, with or without a LoRA.
     Sample(Box<sample::Arguments>),
     /// Say what a LoRA or checkpoint file holds.
@@ -37,6 +40,7 @@ impl Command {
             Command::Demo(arguments) => demo::run(arguments),
             Command::Train(arguments) => train::run(arguments),
             Command::Plan(arguments) => plan::run(arguments),
+            Command::Bench(arguments) => bench::run(arguments),
             Command::Sample(arguments) => sample::run(*arguments),
             Command::Inspect(arguments) => inspect::run(arguments),
             Command::Convert(arguments) => convert::run(arguments),

@@ -1,6 +1,7 @@
 //! The program as its users meet it: processes on a tiny random model, their exit status, files and words.
 #![allow(clippy::unwrap_used)]
 
+mod bench;
 mod lora_files;
 mod mistakes;
 mod place;
