@@ -18,9 +18,11 @@ pub enum Isa {
     Avx512Bf16,
     /// AVX-512 with products of 16-bit integers.
     Avx512Vnni,
+    /// AVX-512 with bf16, and products of tiles (AMX).
+    Amx,
 }
 
-const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Avx512Vnni];
+const ALL: [Isa; 6] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Avx512Vnni, Isa::Amx];
 
 thread_local! {
     static FORCED: Cell<Option<Isa>> = const { Cell::new(None) };
@@ -35,6 +37,7 @@ impl Isa {
             Isa::Avx512 => "avx512",
             Isa::Avx512Bf16 => "avx512-bf16",
             Isa::Avx512Vnni => "avx512-vnni",
+            Isa::Amx => "amx",
         }
     }
 
@@ -82,6 +85,7 @@ impl Isa {
             Isa::Avx512 => Isa::Avx2.is_available() && has!("avx512f" "avx512bw" "avx512dq" "avx512vl"),
             Isa::Avx512Bf16 => Isa::Avx512.is_available() && has!("avx512bf16"),
             Isa::Avx512Vnni => Isa::Avx512.is_available() && has!("avx512vnni"),
+            Isa::Amx => Isa::Avx512Bf16.is_available() && crate::kernels::amx_is_available(),
         }
     }
 
@@ -146,7 +150,7 @@ macro_rules! vectorize {
             match $crate::isa::isa() {
                 // SAFETY: an Isa beyond Portable is only chosen where the machine has it.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx512 | $crate::isa::Isa::Avx512Bf16 | $crate::isa::Isa::Avx512Vnni => unsafe { avx512 $(::<$($g),*>)? ($($arg),*) },
+                isa if isa >= $crate::isa::Isa::Avx512 => unsafe { avx512 $(::<$($g),*>)? ($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx2 => unsafe { avx2 $(::<$($g),*>)? ($($arg),*) },

@@ -27,6 +27,9 @@ mod testing;
 mod timestep_embedding;
 mod upsample;
 
+#[cfg(target_arch = "x86_64")]
+pub use matmul::{amx_is_available, amx_registers_only};
+
 /// What a kernel works on.
 pub struct Call<'a> {
     pub inputs: &'a [Tensor<'a>],

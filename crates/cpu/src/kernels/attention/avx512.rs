@@ -61,7 +61,7 @@ unsafe fn softmax_wide(strip: Softmax, p: *mut u32) {
 /// The machine has AVX-512; P and the units have the strip's rows.
 #[target_feature(enable = "avx512f")]
 pub unsafe fn softmax_fixed(strip: Softmax, p: *mut i16, units: &mut [f32]) {
-    let (stride, padded) = (strip.stride, strip.keys.next_multiple_of(LANES));
+    let (stride, padded) = (strip.stride, strip.padded);
     let floats = strip.scores.as_mut_ptr();
     // SAFETY: as the caller promises; P in floats takes the place of the scores.
     unsafe {
@@ -81,7 +81,7 @@ pub unsafe fn softmax_fixed(strip: Softmax, p: *mut i16, units: &mut [f32]) {
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn softmax_rows<const FINE: bool>(strip: Softmax, store: impl Fn(usize, __m512), mut row_done: impl FnMut(usize, f32)) {
-    let padded = strip.keys.next_multiple_of(LANES);
+    let padded = strip.padded;
     let scale = _mm512_set1_ps(strip.scale * LOG2_E);
     for r in 0..strip.rows {
         let seen = (strip.seen + r as isize).clamp(0, strip.keys as isize) as usize;
@@ -173,6 +173,11 @@ pub unsafe fn slopes(strip: Slopes, p: *mut u16, ds: *mut u16, panels: *mut u32)
                 _mm512_storeu_si512(panels.add(word).cast(), _mm512_permutexvar_epi16(order, d));
             }
         }
+    }
+    for r in strip.rows.0..strip.rows.0 + strip.rows.1 {
+        let (from, beyond) = (r * strip.stride + padded, strip.filled - padded);
+        // SAFETY: rows have `filled` elements.
+        unsafe { [p, ds].into_iter().for_each(|to| to.add(from).write_bytes(0, beyond)) };
     }
 }
 

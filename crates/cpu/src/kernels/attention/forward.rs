@@ -218,6 +218,7 @@ impl Part<'_> {
                 stride: self.plan.keys,
                 rows,
                 keys,
+                padded: (micro.words(keys) * micro.per_word()).next_multiple_of(LANES),
                 scale: self.op.scale,
                 // Keys of the block that the first row sees, below zero if the block begins after it; each further row sees one more.
                 seen: if self.op.causal { (self.first + row + 1) as isize - first_key as isize } else { isize::MAX / 2 },
@@ -231,9 +232,9 @@ impl Part<'_> {
                 #[cfg(target_arch = "x86_64")]
                 (Isa::Avx512Vnni, DType::BF16) => avx512::softmax_fixed(strip, p.cast(), worker.p_units),
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx512Bf16, DType::BF16) => avx512::softmax::<true>(strip, p),
+                (Isa::Avx512Bf16 | Isa::Amx, DType::BF16) => avx512::softmax::<true>(strip, p),
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Avx512, _) => avx512::softmax::<false>(strip, p),
+                (isa, _) if isa >= Isa::Avx512 => avx512::softmax::<false>(strip, p),
                 (_, DType::BF16) => softmax::<bf16>(strip, p.cast()),
                 _ => softmax::<f32>(strip, p.cast()),
             }
@@ -252,6 +253,8 @@ pub struct Softmax<'a> {
     pub stride: usize,
     pub rows: usize,
     pub keys: usize,
+    /// Columns of P that are written: zeros beyond the keys.
+    pub padded: usize,
     pub scale: f32,
     pub seen: isize,
     pub most: &'a mut [f32],
@@ -264,8 +267,8 @@ vectorize! {
     /// P = exp(scale · S − max) row by row, after the running maxima, sums and O are brought up to date. P [rows, stride], zeros for keys
     /// that don't exist or aren't seen.
     fn softmax<P: Element>(strip: Softmax, p: *mut P) {
-        let padded = strip.keys.next_multiple_of(LANES);
         for r in 0..strip.rows {
+            let padded = strip.padded;
             let seen = (strip.seen + r as isize).clamp(0, strip.keys as isize) as usize;
             let scores = &strip.scores[r * strip.stride..r * strip.stride + padded];
             let at = |chunk: usize, i: usize, s: f32| if chunk + i < seen { s * strip.scale } else { f32::NEG_INFINITY };

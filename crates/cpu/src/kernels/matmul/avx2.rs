@@ -1,6 +1,6 @@
 //! AVX2 with FMA, f32: 6×16 tiles in 12 of the 16 registers.
 
-use super::micro::{LANES, Micro, Tile};
+use super::micro::{BLOCK_WORDS, LANES, Micro, TILE_COLUMNS, Tile};
 use base::DType;
 use std::arch::x86_64::*;
 
@@ -8,6 +8,10 @@ pub static MICRO: Micro = Micro {
     name: "avx2 f32",
     packed: DType::F32,
     rows: 6,
+    whole_rows: 1,
+    step: 1,
+    block_words: BLOCK_WORDS,
+    tile_columns: TILE_COLUMNS,
     columns: LANES,
     tile,
     transpose: super::portable::transpose,

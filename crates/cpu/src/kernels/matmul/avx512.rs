@@ -1,6 +1,6 @@
 //! AVX-512, f32: 12×32 tiles in 24 of the 32 registers; and the transposition of words that bf16 shares.
 
-use super::micro::{LANES, Micro, Round, Tile, Transpose};
+use super::micro::{BLOCK_WORDS, LANES, Micro, Round, TILE_COLUMNS, Tile, Transpose};
 use base::DType;
 use std::arch::x86_64::*;
 
@@ -8,6 +8,10 @@ pub static MICRO: Micro = Micro {
     name: "avx512 f32",
     packed: DType::F32,
     rows: 12,
+    whole_rows: 1,
+    step: 1,
+    block_words: BLOCK_WORDS,
+    tile_columns: TILE_COLUMNS,
     columns: 2 * LANES,
     tile,
     transpose,

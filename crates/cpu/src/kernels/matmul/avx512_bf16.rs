@@ -1,7 +1,7 @@
 //! AVX-512 with bf16 products (`vdpbf16ps`), f32 sums: 12×32 tiles in 24 of the 32 registers.
 
 use super::avx512::{by_size, finish};
-use super::micro::{Interleave, LANES, Micro, Round, Tile};
+use super::micro::{BLOCK_WORDS, Interleave, LANES, Micro, Round, TILE_COLUMNS, Tile};
 use base::DType;
 use std::arch::x86_64::*;
 use std::mem::transmute;
@@ -10,6 +10,10 @@ pub static MICRO: Micro = Micro {
     name: "avx512 bf16",
     packed: DType::BF16,
     rows: 12,
+    whole_rows: 1,
+    step: 1,
+    block_words: BLOCK_WORDS,
+    tile_columns: TILE_COLUMNS,
     columns: 2 * LANES,
     tile,
     transpose: super::avx512::transpose,
@@ -81,7 +85,7 @@ unsafe fn interleave_rows(t: &Interleave) {
 
 /// # Safety
 /// The machine has AVX-512 with bf16; the operands are as [`Round`] says.
-unsafe fn round(t: &Round) {
+pub unsafe fn round(t: &Round) {
     // SAFETY: as the caller promises.
     unsafe { if t.dtype == DType::BF16 { round_rows(t) } else { super::avx512::round(t) } }
 }

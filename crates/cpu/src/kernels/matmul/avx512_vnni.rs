@@ -6,7 +6,7 @@
 
 use super::avx512::by_size;
 use super::fixed::{LEAST_UNIT, NORM};
-use super::micro::{Fixed, LANES, Micro, Tile};
+use super::micro::{BLOCK_WORDS, Fixed, LANES, Micro, TILE_COLUMNS, Tile};
 use base::DType;
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -15,6 +15,10 @@ pub static MICRO: Micro = Micro {
     name: "avx512 vnni",
     packed: DType::BF16,
     rows: 12,
+    whole_rows: 1,
+    step: 1,
+    block_words: BLOCK_WORDS,
+    tile_columns: TILE_COLUMNS,
     columns: 2 * LANES,
     tile,
     transpose: super::avx512::transpose,

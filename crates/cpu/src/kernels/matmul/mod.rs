@@ -4,7 +4,8 @@
 //! that keep a panel of B in L1: it packs its rows of A (or reads them where they stand, if they are words already), then panel after
 //! panel of B, asking for the next one's memory meanwhile. Several products are added by joining their reductions, so a low-rank branch
 //! costs a few more steps of the same loop. A task packs for itself: sharing packed panels among threads needs barriers, and cost more
-//! than it saved on small maps. Tile and block sizes are not sharp: 192–512 rows and 224–448 words ran within 5 % of each other.
+//! than it saved on small maps. Tile sizes are not sharp: 192–512 rows
+//! ran within 5 % of each other.
 
 pub mod fixed;
 pub mod micro;
@@ -14,6 +15,8 @@ mod portable;
 pub mod store;
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -22,6 +25,9 @@ mod avx512_bf16;
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni;
 
+#[cfg(target_arch = "x86_64")]
+pub use amx::{is_available as amx_is_available, registers_only as amx_registers_only};
+
 use crate::threads;
 use micro::{LANES, Micro, Tile};
 use operand::Term;
@@ -29,11 +35,8 @@ use pack::PackedRows;
 use std::ops::Range;
 use store::{Store, Sums};
 
-/// Most words of a block of the reduction: a panel of 32 columns is 28 KB.
-const BLOCK_WORDS: usize = 224;
-/// Most rows and columns of a task's tile.
+/// Most rows of a task's tile.
 const TILE_ROWS: usize = 512;
-const TILE_COLUMNS: usize = 320;
 
 /// A sum of products and where it goes.
 pub struct Matmul<'a> {
@@ -61,12 +64,12 @@ impl Blocks {
     fn new(micro: &Micro, rows: usize, columns: usize, depths: &[usize]) -> Blocks {
         let terms = depths.iter().map(|d| micro.words(*d)).filter(|words| *words > 0);
         let words: usize = terms.clone().sum();
-        let block_words = words.div_ceil(words.div_ceil(BLOCK_WORDS).max(1));
+        let block_words = words.div_ceil(words.div_ceil(micro.block_words).max(1)).next_multiple_of(micro.step);
         let even = |size: usize, most: usize, unit: usize| size.div_ceil(size.div_ceil(most).max(1)).next_multiple_of(unit).max(unit);
         let tile_rows = even(rows, TILE_ROWS, micro.rows);
         // Few rows make few tasks, so cut the columns finer.
         let most = if rows.div_ceil(tile_rows) >= 4 {
-            TILE_COLUMNS
+            micro.tile_columns
         } else if rows > micro.rows * 4 {
             160
         } else {
@@ -179,7 +182,8 @@ impl Matmul<'_> {
         let rows = first_row..(first_row + blocks.tile_rows).min(self.rows);
         let first_column = across * blocks.tile_columns;
         let columns = (self.columns - first_column).min(blocks.tile_columns);
-        let in_place = blocks.words > 0 && self.terms.iter().all(|t| t.reads_in_place(micro));
+        let whole = self.rows.is_multiple_of(micro.whole_rows);
+        let in_place = blocks.words > 0 && whole && self.terms.iter().all(|t| t.reads_in_place(micro));
         let block = |start: usize| blocks.block(micro, self.terms, start);
         let mut words = block(0);
         loop {

@@ -147,7 +147,7 @@ impl Term {
         let aligned = (source.pointer as usize).is_multiple_of(4);
         micro.fixed.is_none()
             && source.dtype == micro.packed
-            && whole(self.depth)
+            && self.depth.is_multiple_of(micro.per_word() * micro.step)
             && whole(*stride)
             && aligned
             && !(stride * source.dtype.bytes()).is_multiple_of(2048)

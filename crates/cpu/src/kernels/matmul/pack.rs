@@ -163,6 +163,7 @@ pub unsafe fn pack_right(
     each_term(micro, terms, words, |term, numbers, first, count| {
         // SAFETY: `first` is within the panel.
         let into = unsafe { into.add(first * width) };
+        let filled = numbers.len().div_ceil(micro.per_word());
         match term.right {
             Right::Columns { source, stride } => {
                 for group in (0..width).step_by(LANES) {
@@ -178,6 +179,8 @@ pub unsafe fn pack_right(
             }
             _ => with_float!(term.right.dtype(), S => pack_rows::<S>(micro.packed, &term.right, &columns, numbers, width, into)),
         }
+        // SAFETY: words up to `count` are the panel's.
+        unsafe { into.add(filled * width).write_bytes(0, (count - filled) * width) };
     });
 }
 

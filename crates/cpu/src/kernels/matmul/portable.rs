@@ -1,12 +1,16 @@
 //! Plain Rust, f32: 4×16 tiles that compilers turn into whatever vectors the target has.
 
-use super::micro::{LANES, Micro, Tile, Transpose};
+use super::micro::{BLOCK_WORDS, LANES, Micro, TILE_COLUMNS, Tile, Transpose};
 use base::DType;
 
 pub static MICRO: Micro = Micro {
     name: "portable f32",
     packed: DType::F32,
     rows: 4,
+    whole_rows: 1,
+    step: 1,
+    block_words: BLOCK_WORDS,
+    tile_columns: TILE_COLUMNS,
     columns: LANES,
     tile,
     transpose,

@@ -191,7 +191,20 @@ impl Part<'_> {
             } else {
                 let row = row_words(micro.words(self.plan.keys));
                 turn(micro.packed, k, sizes.stride(), keys, sizes.depth, worker.line, worker.k_turned.words, row);
+                self.fill_turned(worker, keys, row);
             }
+        }
+    }
+
+    /// Zeros behind the last key, in rows of Kᵀ.
+    ///
+    /// # Safety
+    /// The worker holds Kᵀ in rows of `row` words.
+    unsafe fn fill_turned(&self, worker: &mut Worker, keys: usize, row: usize) {
+        let (words, filled) = (self.micro.words(keys), keys.div_ceil(self.micro.per_word()));
+        for c in 0..self.plan.sizes.depth {
+            // SAFETY: as the caller promises.
+            unsafe { worker.k_turned.words.as_mut_ptr().add(c * row + filled).write_bytes(0, words - filled) };
         }
     }
 
@@ -268,6 +281,7 @@ impl Part<'_> {
                 stride: plan.queries,
                 rows: (first, rows),
                 queries,
+                filled: (micro.words(queries) * micro.per_word()).next_multiple_of(LANES),
                 lse: &worker.lse[first_query..],
                 delta: &worker.delta[first_query..],
                 scale: self.op.attention.scale,
@@ -283,8 +297,8 @@ impl Part<'_> {
                     avx512::slopes_fixed(strip, [p.cast(), ds.cast()], worker.ds_panels.as_mut_ptr(), units);
                 }
                 #[cfg(target_arch = "x86_64")]
-                (Isa::Avx512Bf16, DType::BF16) => avx512::slopes(strip, p.cast(), ds.cast(), worker.ds_panels.as_mut_ptr()),
-                (_, DType::BF16) => slopes::slopes::<bf16>(strip, p.cast(), ds.cast()),
+                (Isa::Avx512Bf16 | Isa::Amx, DType::BF16) => avx512::slopes(strip, p.cast(), ds.cast(), worker.ds_panels.as_mut_ptr()),
+                (_, DType::BF16) => unreachable!("bf16 words are AVX-512's"),
                 _ => slopes::slopes::<f32>(strip, p.cast(), ds.cast()),
             }
         }
@@ -304,12 +318,26 @@ impl Part<'_> {
                 let Packed { words, units } = &mut worker.k_turned;
                 avx512::scale_rows((worker.k_floats, self.float_row()), keys, &worker.ds.units[..keys], (words.as_mut_ptr(), row), units);
             }
-            if self.isa != Isa::Avx512Bf16 && self.isa != Isa::Avx512Vnni || micro.packed != DType::BF16 {
+            if micro.packed == DType::BF16 {
+                self.fill_slopes(worker, keys, queries);
+            } else {
                 self.pack_slopes(worker, keys, queries);
             }
             let turned = Rows::new(worker.k_turned.words, row, worker.k_turned.units);
             let right = Panels { packed: worker.ds_panels.as_ptr(), words: micro.words(keys), units: ONES.as_ptr() };
             multiply(micro, turned, depth, right, (dq.as_mut_ptr().add(first_query), plan.padded), queries, true);
+        }
+    }
+
+    /// Zeros behind the last key, in the panels of ∂Sᵀ that the bf16 paths have written while they made it.
+    ///
+    /// # Safety
+    /// As [`Self::add_dq`].
+    unsafe fn fill_slopes(&self, worker: &mut Worker, keys: usize, queries: usize) {
+        let (words, filled) = (self.micro.words(keys), keys.div_ceil(2));
+        for (column, width, _) in self.micro.panels(queries) {
+            // SAFETY: as the caller promises.
+            unsafe { worker.ds_panels.as_mut_ptr().add(column * words + filled * width).write_bytes(0, (words - filled) * width) };
         }
     }
 

@@ -109,10 +109,10 @@ impl Plan {
         let turned_words = row_words(micro.words(self.keys));
         Parts {
             columns: [self.padded * self.depth_words, self.padded],
-            rows: [self.padded / per_word * wide, self.padded / self.queries * wide],
+            rows: [self.padded / self.queries * micro.words(self.queries) * wide, self.padded / self.queries * wide],
             padded: self.padded,
             left: [self.keys * row_words(self.depth_words), self.keys],
-            turned: [depth * turned_words, depth],
+            turned: [depth.next_multiple_of(micro.whole_rows) * turned_words, depth],
             floats: if micro.fixed.is_some() { depth * self.keys.next_multiple_of(LANES) } else { 0 },
             spare: LANES * self.depth_words.max(micro.words(self.queries)),
             strip: micro.rows * self.queries,

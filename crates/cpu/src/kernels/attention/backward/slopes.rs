@@ -14,6 +14,8 @@ pub struct Slopes<'a> {
     /// First row in Pᵀ, and their number.
     pub rows: (usize, usize),
     pub queries: usize,
+    /// Columns of Pᵀ and ∂Sᵀ that are written: zeros beyond the queries.
+    pub filled: usize,
     pub lse: &'a [f32],
     pub delta: &'a [f32],
     pub scale: f32,
