@@ -1,20 +1,29 @@
 //! `datasets:` folders of pictures with captions.
 
-use crate::scalar::{Flag, Number, TextOrFalse, Whole, Wholes};
+use crate::caption::CaptionConfig;
+use crate::path;
+use crate::scalar::{Flag, Number, TextOrFalse, Texts, Whole, Wholes};
 use crate::section::section;
-use crate::{path, run};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
 
 section! {
     RawDataset {
-        #[serde(alias = "dataset_path", alias = "path")]
+        /// A folder of pictures, or a list of them (.jsonl, .json, .csv, .tsv).
+        #[serde(alias = "dataset_path", alias = "path", alias = "image_dir")]
         folder_path: String,
         /// Subfolders too?
         recursive: Flag,
-        /// Extension of the caption files, with or without the dot.
-        caption_ext: String,
+        /// Extension of the caption files, with or without the dot; of a list, the first file that exists counts.
+        #[serde(alias = "caption_extension")]
+        caption_ext: Texts,
+        /// Column of the captions in metadata lists, if it has none of the usual names.
+        caption_column: String,
+        /// `fill`, `skip` or `stop`: what a picture without a caption does.
+        missing_captions: String,
+        /// Do folder names such as `10_name` mean repeats and captions? Default: if every picture lies in such a folder.
+        kohya_folders: Flag,
         /// Replaces `[trigger]`, and is put in front of captions without it; default: the run's.
         trigger_word: String,
         /// For pictures without a caption file.
@@ -22,12 +31,29 @@ section! {
         /// Side of the square whose area a picture is fitted to; a list trains each picture at each resolution.
         resolution: Wholes,
         num_repeats: Whole,
+        #[serde(alias = "flip_aug")]
         flip_x: Flag,
         caption_dropout_rate: Number,
+        #[serde(alias = "shuffle_caption")]
         shuffle_tokens: Flag,
         /// Number of leading tags that are neither shuffled nor dropped.
         keep_tokens: Whole,
+        /// Tags before this text are neither shuffled nor dropped, however many they are.
+        keep_tokens_separator: String,
+        /// Between tags; default: a comma.
+        caption_separator: String,
+        #[serde(alias = "caption_tag_dropout_rate")]
         token_dropout_rate: Number,
+        /// Each line is a caption of its own, and `{a|b}` stands for one of its parts; both are drawn in each epoch.
+        enable_wildcard: Flag,
+        caption_prefix: String,
+        caption_suffix: String,
+        /// `from|to`; with several choices (`from|one|other`) one is drawn in each epoch.
+        replacements: Texts,
+        /// Words of which some are added behind captions.
+        random_triggers: Texts,
+        /// At most so many of them.
+        random_triggers_max: Whole,
         cache_latents: Flag,
         cache_latents_to_disk: Flag,
         cache_text_embeddings: Flag,
@@ -60,8 +86,8 @@ section! {
         fast_image_size: "sizes are read from the files' headers",
     }
     not yet {
-        batch_size: "", random_triggers: "", random_triggers_max: 1, random_scale: false, random_crop: false, scale: 1.0,
-        is_reg: false, prior_reg: false, network_weight: 1.0, flip_y: false, augments: "", augmentations: "", replacements: "",
+        batch_size: "", random_scale: false, random_crop: false, scale: 1.0,
+        is_reg: false, prior_reg: false, network_weight: 1.0, flip_y: false, augments: "", augmentations: "",
         control_path: "", control_path_1: "", control_path_2: "", control_path_3: "", control_from_same_folder: false,
         full_size_control_images: true, inpaint_path: "", alpha_mask: false, mask_path: "", unconditional_path: "", invert_mask: false,
         mask_min_value: 0, cache_tensors_to_disk: false, cache_clip_vision_to_disk: false, standardize_images: false,
@@ -89,17 +115,11 @@ pub enum BadImages {
 pub struct DatasetConfig {
     pub folder_path: PathBuf,
     pub recursive: bool,
-    /// Without the dot.
-    pub caption_ext: String,
-    pub trigger_word: Option<String>,
-    pub default_caption: Option<String>,
+    #[serde(flatten)]
+    pub caption: CaptionConfig,
     pub resolution: Vec<u32>,
     pub num_repeats: u32,
     pub flip_x: bool,
-    pub caption_dropout_rate: f64,
-    pub shuffle_tokens: bool,
-    pub keep_tokens: usize,
-    pub token_dropout_rate: f64,
     pub cache_latents: bool,
     pub cache_latents_to_disk: bool,
     pub buckets: bool,
@@ -135,16 +155,10 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
     Ok(DatasetConfig {
         folder_path: path::read(&key("folder_path"), folder)?,
         recursive: raw.recursive.is_none_or(|f| f.0),
-        caption_ext: caption_ext(&key("caption_ext"), raw.caption_ext.as_deref().unwrap_or("txt"))?,
-        trigger_word: run::text(raw.trigger_word).or(trigger.map(str::to_string)),
-        default_caption: run::text(raw.default_caption.map(|t| t.0)),
+        caption: crate::caption::resolve(&raw, &section, trigger)?,
         resolution: resolutions(&key("resolution"), raw.resolution)?,
         num_repeats: repeats(&key("num_repeats"), raw.num_repeats)?,
         flip_x: raw.flip_x.is_some_and(|f| f.0),
-        caption_dropout_rate: rate(&key("caption_dropout_rate"), raw.caption_dropout_rate)?,
-        shuffle_tokens: raw.shuffle_tokens.is_some_and(|f| f.0),
-        keep_tokens: raw.keep_tokens.map_or(0, |n| n.0) as usize,
-        token_dropout_rate: rate(&key("token_dropout_rate"), raw.token_dropout_rate)?,
         cache_latents,
         cache_latents_to_disk,
         buckets: raw.buckets.is_none_or(|f| f.0),
@@ -188,12 +202,6 @@ fn colour_code<S: Serializer>([r, g, b]: &[u8; 3], serializer: S) -> std::result
     serializer.serialize_str(&format!("#{r:02x}{g:02x}{b:02x}"))
 }
 
-fn caption_ext(key: &str, ext: &str) -> Result<String> {
-    let ext = ext.trim().trim_start_matches('.');
-    ensure!(!ext.is_empty() && !ext.contains(['/', '\\']), "{key}: `{ext}` is not a file extension");
-    Ok(ext.to_string())
-}
-
 fn resolutions(key: &str, sizes: Option<Wholes>) -> Result<Vec<u32>> {
     let sizes = sizes.map_or(vec![512], |s| s.0);
     ensure!(!sizes.is_empty(), "{key} is an empty list");
@@ -218,7 +226,7 @@ fn repeats(key: &str, repeats: Option<Whole>) -> Result<u32> {
 }
 
 /// A share between 0 and 1.
-fn rate(key: &str, rate: Option<Number>) -> Result<f64> {
+pub(crate) fn rate(key: &str, rate: Option<Number>) -> Result<f64> {
     let rate = rate.map_or(0.0, |r| r.0);
     ensure!((0.0..=1.0).contains(&rate), "{key}: {rate} is not a share between 0 and 1");
     Ok(rate)

@@ -15,6 +15,7 @@ mod scalar;
 mod section;
 mod text;
 
+pub mod caption;
 pub mod dataset;
 pub mod logging;
 pub mod lr_scheduler;
@@ -27,6 +28,7 @@ pub mod sample;
 pub mod save;
 pub mod train;
 
+pub use caption::{CaptionConfig, MissingCaptions};
 pub use dataset::{BadImages, BucketScheme, DatasetConfig};
 pub use logging::LoggingConfig;
 pub use lr_scheduler::{Scheduler, SchedulerParams};

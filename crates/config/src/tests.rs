@@ -156,6 +156,41 @@ fn conflicts_name_both_keys() {
 }
 
 #[test]
+fn captions_have_their_keys_under_both_their_names() {
+    let dataset = |keys: &str| format!("name: a\nmodel: {{path: m}}\ndatasets:\n  - {{image_dir: /imgs, {keys}}}\n");
+    let keys = "caption_extension: [.caption, txt], shuffle_caption: true, keep_tokens_separator: '|||', caption_tag_dropout_rate: 0.1, \
+                replacements: ['cat|dog', 'a|b|c'], random_triggers: [x], missing_captions: skip, kohya_folders: false, flip_aug: true";
+    let config = read(&dataset(keys)).config;
+    let captions = &config.datasets[0].caption;
+    assert_eq!((captions.caption_ext.as_slice(), captions.shuffle_tokens), (["caption".to_string(), "txt".to_string()].as_slice(), true));
+    assert_eq!((captions.token_dropout_rate, captions.missing_captions, captions.kohya_folders), (0.1, MissingCaptions::Skip, Some(false)));
+    assert_eq!(read(&config.to_yaml().unwrap()).config, config);
+    for (keys, parts) in [
+        ("replacements: [cat]", ["replacements", "from|to"]),
+        ("replacements: ['|x']", ["replacements", "nothing in front"]),
+        ("missing_captions: none", ["missing_captions", "fill, skip or stop"]),
+        ("caption_ext: []", ["caption_ext", "empty"]),
+        ("caption_separator: ' '", ["caption_separator", "nothing"]),
+        ("shuffle_tokens: true, shuffle_caption: true", ["duplicate", "shuffle"]),
+    ] {
+        assert_says(&refused(&dataset(keys)), &parts);
+    }
+    for random in ["enable_wildcard: true", "replacements: ['a|b|c']", "random_triggers: [x]"] {
+        assert!(!read(&dataset(random)).config.train.cache_text_embeddings, "{random}");
+        assert_says(&refused(&dataset(&format!("cache_text_embeddings: true, {random}"))), &["cache_text_embeddings", &random[..10]]);
+    }
+    assert!(read(&dataset("replacements: ['a|b']")).config.train.cache_text_embeddings);
+}
+
+#[test]
+fn the_background_of_transparent_pictures_is_a_colour() {
+    let dataset = |keys: &str| format!("name: a\nmodel: {{path: m}}\ndatasets:\n  - {{folder_path: /imgs, {keys}}}\n");
+    assert_eq!(read(&dataset("background: black")).config.datasets[0].background, [0; 3]);
+    assert_eq!(read(&dataset("background: '#0aff10'")).config.datasets[0].background, [10, 255, 16]);
+    assert_says(&refused(&dataset("background: '#12'")), &["datasets[0].background", "#12"]);
+}
+
+#[test]
 fn text_embeddings_are_cached_by_themselves_unless_something_stands_against_it() {
     let shuffled = MINIMAL.replace("/imgs", "/imgs\n    shuffle_tokens: true");
     let dropped = MINIMAL.replace("/imgs", "/imgs\n    caption_dropout_rate: 0.1");

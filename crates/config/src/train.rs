@@ -267,10 +267,7 @@ fn text_cache_obstacle(train_text_encoder: bool, datasets: &[DatasetConfig]) -> 
     if train_text_encoder {
         return Some("train.train_text_encoder: true".to_string());
     }
-    datasets.iter().enumerate().find_map(|(i, d)| {
-        let shuffled = d.shuffle_tokens.then(|| format!("datasets[{i}].shuffle_tokens: true"));
-        shuffled.or((d.token_dropout_rate > 0.0).then(|| format!("datasets[{i}].token_dropout_rate: {}", d.token_dropout_rate)))
-    })
+    datasets.iter().enumerate().find_map(|(i, d)| Some(format!("datasets[{i}].{}", d.caption.random_key()?)))
 }
 
 /// Steps and epochs, of which exactly one counts.

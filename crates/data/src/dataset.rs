@@ -1,14 +1,17 @@
 //! All datasets of a run as one list of items: a picture, at a resolution, with its bucket and caption.
 
 use crate::bucket::{self, Bucket, Fit, Scheme, fit};
-use crate::caption::{self, Caption, CaptionOptions, CaptionSource};
+use crate::caption::{self, Caption, CaptionSource, Hints};
 use crate::decode::{self, Rgb};
+use crate::draw::{CaptionOptions, Moment};
+use crate::gather::{Candidate, gather};
+use crate::kohya::FolderNames;
 use crate::pixels::{self, Look};
-use crate::scan::{Picture, Rejected, listed, scan};
+use crate::scan::{Picture, Rejected, listed};
 use crate::tags;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a file that can't be used does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +22,26 @@ pub enum OnBadImage {
     Stop,
 }
 
+/// What a picture without a caption does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingCaptions {
+    /// The default caption, else the trigger word, else the empty text fills in.
+    #[default]
+    Fill,
+    /// The picture is listed and left out.
+    Skip,
+    /// Building the dataset fails, with all of them in the error.
+    Stop,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatasetOptions {
+    /// A folder, or a list of pictures.
     pub folder: PathBuf,
     pub recursive: bool,
     pub on_bad_image: OnBadImage,
+    pub missing_captions: MissingCaptions,
+    pub folder_names: FolderNames,
     pub caption: CaptionOptions,
     /// Each picture is an item at each of these.
     pub resolutions: Vec<u32>,
@@ -38,12 +56,34 @@ pub struct DatasetOptions {
     pub background: [u8; 3],
 }
 
+impl DatasetOptions {
+    /// A folder (or list) with `.txt` captions, at one resolution, as it stands.
+    pub fn new(folder: &Path, resolution: u32, step: u32) -> DatasetOptions {
+        DatasetOptions {
+            folder: folder.to_path_buf(),
+            recursive: true,
+            on_bad_image: OnBadImage::Skip,
+            missing_captions: MissingCaptions::Fill,
+            folder_names: FolderNames::Auto,
+            caption: CaptionOptions { extensions: vec!["txt".into()], ..CaptionOptions::default() },
+            resolutions: vec![resolution],
+            scheme: Scheme::Ratio,
+            step,
+            repeats: 1,
+            flip: false,
+            background: decode::WHITE,
+        }
+    }
+}
+
 /// A picture of a dataset, with its caption.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub dataset: usize,
     pub picture: Picture,
     pub caption: Caption,
+    /// What the name of its folder multiplies its repeats by.
+    pub folder_repeats: u32,
 }
 
 /// A picture at one resolution: the unit that epochs are made of.
@@ -66,13 +106,16 @@ pub struct Dataset {
     pub items: Vec<Item>,
     /// Dataset index, file and reason.
     pub rejected: Vec<(usize, Rejected)>,
+    /// How the datasets were read, where that may surprise.
+    pub notes: Vec<String>,
 }
 
 impl Dataset {
     /// Scans every folder, reads every caption, and gives every picture its buckets.
     pub fn build(options: &[DatasetOptions]) -> Result<Dataset> {
         ensure!(!options.is_empty(), "there is no dataset");
-        let mut dataset = Dataset { options: options.to_vec(), entries: Vec::new(), items: Vec::new(), rejected: Vec::new() };
+        let mut dataset =
+            Dataset { options: options.to_vec(), entries: Vec::new(), items: Vec::new(), rejected: Vec::new(), notes: Vec::new() };
         for (index, options) in options.iter().enumerate() {
             dataset.add(index, options).with_context(|| format!("datasets[{index}] can't be used"))?;
         }
@@ -82,15 +125,18 @@ impl Dataset {
     fn add(&mut self, index: usize, options: &DatasetOptions) -> Result<()> {
         ensure!(options.repeats > 0, "repeats is 0: its pictures would never be used");
         ensure!(!options.resolutions.is_empty(), "no resolution is given");
-        let found = scan(&options.folder, options.recursive)?;
+        let found = gather(options)?;
         let mut rejected = found.rejected;
+        self.notes.extend(found.notes);
         let before = self.entries.len();
-        for picture in found.pictures {
-            match caption::read(&picture.path, &options.caption) {
-                Ok(caption) => self.entries.push(Entry { dataset: index, picture, caption }),
-                Err(error) => rejected.push(Rejected { file: picture.file, reason: format!("{error:#}") }),
+        for candidate in found.candidates {
+            let file = candidate.picture.file.clone();
+            match entry(index, candidate, options) {
+                Ok(entry) => self.entries.push(entry),
+                Err(error) => rejected.push(Rejected { file, reason: format!("{error:#}") }),
             }
         }
+        self.check_captions(before, options)?;
         if options.on_bad_image == OnBadImage::Stop && !rejected.is_empty() {
             bail!("{} files can't be used, and bad_images is `stop`: {}", rejected.len(), listed(&rejected));
         }
@@ -102,10 +148,22 @@ impl Dataset {
             for &resolution in &options.resolutions {
                 let bucket = bucket::bucket(options.scheme, size, resolution, options.step);
                 let fit = fit(size, bucket);
-                self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats: options.repeats, flip: options.flip });
+                let repeats = options.repeats * self.entries[entry].folder_repeats;
+                self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats, flip: options.flip });
             }
         }
         self.rejected.extend(rejected.into_iter().map(|r| (index, r)));
+        Ok(())
+    }
+
+    /// Stops where a dataset wants a caption for every picture: its entries are those from `before` on.
+    fn check_captions(&self, before: usize, options: &DatasetOptions) -> Result<()> {
+        let without = self.entries[before..].iter().filter(|entry| entry.caption.source.is_filled());
+        let without: Vec<&str> = without.map(|entry| entry.picture.file.as_str()).collect();
+        if options.missing_captions == MissingCaptions::Stop && !without.is_empty() {
+            let shown = &without[..without.len().min(10)];
+            bail!("{} pictures have no caption, and missing_captions is `stop`: {}", without.len(), shown.join(", "));
+        }
         Ok(())
     }
 
@@ -119,7 +177,7 @@ impl Dataset {
 
     /// The text of one occurrence of an item in an epoch.
     pub fn caption(&self, item: usize, seed: u64, epoch: u64, occurrence: u32) -> String {
-        self.caption_options(item).draw(&self.entry(item).caption.text, seed, epoch, item, occurrence)
+        self.caption_options(item).draw(&self.entry(item).caption.text, Moment { seed, epoch, item, occurrence })
     }
 
     /// Every text that a run can meet, sorted; `None` if captions are drawn from too many to list.
@@ -183,4 +241,18 @@ impl Dataset {
         let texts: Vec<String> = self.entries.iter().filter(|e| e.dataset == dataset).map(|e| options.whole(&e.caption.text)).collect();
         tags::frequency(texts.iter().map(String::as_str), most)
     }
+}
+
+/// A candidate with its caption.
+fn entry(dataset: usize, candidate: Candidate, options: &DatasetOptions) -> Result<Entry> {
+    let Candidate { picture, listed, folder } = candidate;
+    let name = folder.as_ref().map(|folder| folder.name.as_str()).filter(|name| !name.is_empty());
+    let caption = caption::read(&picture.path, Hints { listed: listed.as_deref(), folder: name }, &options.caption)?;
+    ensure!(
+        options.missing_captions != MissingCaptions::Skip || !caption.source.is_filled(),
+        "it has no caption, and missing_captions is `skip`"
+    );
+    let folder_repeats = folder.map_or(1, |folder| folder.repeats);
+    ensure!((1..=100_000).contains(&folder_repeats), "the number in front of its folder's name asks for {folder_repeats} repeats");
+    Ok(Entry { dataset, picture, caption, folder_repeats })
 }

@@ -2,7 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::caption::CaptionSource;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Entry};
 use serde::Serialize;
 
 /// One item, or one file that is not used.
@@ -56,7 +56,7 @@ impl Dataset {
         ImageRow {
             file: entry.picture.file.clone(),
             used: true,
-            reason: entry.picture.warning.clone(),
+            reason: warnings(entry),
             caption: Some(self.options[item.dataset].caption.whole(&entry.caption.text)),
             caption_source: Some(entry.caption.source),
             bucket: Some(item.bucket),
@@ -80,12 +80,15 @@ impl Dataset {
         let captions = self.caption_counts();
         let count = |source| captions.get(&source).copied().unwrap_or(0);
         let (missing, empty) = (count(CaptionSource::Missing), count(CaptionSource::EmptyFile));
-        if missing + empty > 0 {
-            lines.push(format!(
-                "captions: {} read, {missing} missing and {empty} empty (default caption, else trigger word, else nothing)",
-                count(CaptionSource::File)
-            ));
+        let (listed, named) = (count(CaptionSource::Metadata), count(CaptionSource::Folder));
+        if missing + empty + listed + named > 0 {
+            let read = count(CaptionSource::File);
+            lines.push(format!("captions: {read} from files, {listed} from lists, {named} from the names of folders"));
         }
+        if missing + empty > 0 {
+            lines.push(format!("captions: {missing} missing and {empty} empty (default caption, else trigger word, else nothing)"));
+        }
+        lines.extend(self.notes.iter().cloned());
         let enlarged = self.items.iter().filter(|item| item.fit.scale > 1.0).count();
         if enlarged > 0 {
             lines.push(format!("{enlarged} are enlarged to fill their bucket"));
@@ -96,8 +99,14 @@ impl Dataset {
         if cropped > 0 {
             lines.push(format!("{cropped} lose more than a fifth of their area to the crop"));
         }
-        lines.extend(self.entries.iter().filter_map(|e| e.picture.warning.as_ref().map(|w| format!("{}: {w}", e.picture.file))));
+        lines.extend(self.entries.iter().filter_map(|e| warnings(e).map(|w| format!("{}: {w}", e.picture.file))));
         lines.extend(self.rejected.iter().map(|(_, r)| format!("not used: {}: {}", r.file, r.reason)));
         lines
     }
+}
+
+/// What is odd about a picture that is used, or its caption.
+fn warnings(entry: &Entry) -> Option<String> {
+    let warnings: Vec<&str> = [&entry.picture.warning, &entry.caption.warning].into_iter().flatten().map(String::as_str).collect();
+    (!warnings.is_empty()).then(|| warnings.join("; "))
 }

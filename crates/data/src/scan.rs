@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// A picture that can be used.
@@ -53,7 +53,11 @@ enum Found {
 /// Scans a folder. No usable picture at all is an error that says where it looked and what it saw.
 pub fn scan(folder: &Path, recursive: bool) -> Result<Scan> {
     let meta = std::fs::metadata(folder).with_context(|| format!("can't read the dataset folder {}", absolute(folder)))?;
-    ensure!(meta.is_dir(), "the dataset folder {} is a file; give the folder that the pictures are in", absolute(folder));
+    ensure!(
+        meta.is_dir(),
+        "the dataset folder {} is a file; give the folder that the pictures are in, or a list (.jsonl, .json, .csv, .tsv)",
+        absolute(folder)
+    );
     let mut scan = Scan::default();
     let files = list(folder, recursive, &mut scan);
     let found: Vec<Found> = files.par_iter().map(|(path, file)| examine(path, file)).collect();
@@ -114,6 +118,9 @@ fn examine(path: &Path, file: &str) -> Found {
     let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     let head = match head(path) {
         Ok(head) => head,
+        Err(error) if error.kind() == ErrorKind::NotFound && path.symlink_metadata().is_err() => {
+            return reject("there is no such file".to_string());
+        }
         Err(error) if is_media_extension(&extension) => return reject(format!("can't be read: {error}")),
         Err(_) => return Found::Other(extension),
     };
@@ -123,6 +130,16 @@ fn examine(path: &Path, file: &str) -> Found {
         Kind::Unknown if is_media_extension(&extension) => reject(describe_unknown(&head).to_string()),
         Kind::Unreadable(_) | Kind::Unknown => Found::Other(extension),
     }
+}
+
+/// Pictures by path and shown name, each usable or with the reason why it is not.
+pub fn examine_all(files: &[(PathBuf, String)]) -> Vec<Result<Picture, String>> {
+    let examine = |(path, file): &(PathBuf, String)| match examine(path, file) {
+        Found::Picture(picture) => Ok(picture),
+        Found::Rejected(rejected) => Err(rejected.reason),
+        Found::Other(_) => Err("it is no picture".to_string()),
+    };
+    files.par_iter().map(examine).collect()
 }
 
 fn head(path: &Path) -> std::io::Result<Vec<u8>> {

@@ -10,7 +10,6 @@ use image::{
 use std::io::Cursor;
 use std::path::Path;
 use velatura_data::bucket::{Bucket, Scheme};
-use velatura_data::caption::CaptionOptions;
 use velatura_data::dataset::{Dataset, DatasetOptions, OnBadImage};
 use velatura_data::decode::{Decoded, Rgb, WHITE};
 use velatura_data::pixels::{to_bucket, to_f32};
@@ -95,18 +94,7 @@ fn near(a: [u8; 3], b: [u8; 3]) -> bool {
 }
 
 fn options(folder: &Path) -> DatasetOptions {
-    DatasetOptions {
-        folder: folder.to_path_buf(),
-        recursive: true,
-        on_bad_image: OnBadImage::Skip,
-        caption: CaptionOptions { extension: "txt".into(), ..CaptionOptions::default() },
-        resolutions: vec![64],
-        scheme: Scheme::Ratio,
-        step: 8,
-        repeats: 1,
-        flip: false,
-        background: WHITE,
-    }
+    DatasetOptions::new(folder, 64, 8)
 }
 
 #[test]
@@ -377,7 +365,7 @@ fn a_dataset_is_a_list_of_items_that_can_be_printed() {
     put("c.png", &encode(&DynamicImage::ImageRgb8(quarters(64, 64)), ImageFormat::Png));
     put("d.png", b"");
     put("e.png", &encode(&DynamicImage::ImageRgb8(quarters(64, 64)), ImageFormat::Png));
-    put("e.txt", b"caf\xE9");
+    put("e.txt", b"caf\xE9\0");
     let mut options = options(dir.path());
     options.caption.trigger_word = Some("sks".into());
     options.caption.caption_dropout_rate = 0.1;
@@ -396,7 +384,7 @@ fn a_dataset_is_a_list_of_items_that_can_be_printed() {
     assert_eq!(first["caption"], "sks, a tag");
     let unused: Vec<&serde_json::Value> = rows.as_array().unwrap().iter().filter(|r| r["used"] == false).collect();
     assert!(unused[0]["file"] == "d.png" && unused[0]["reason"].as_str().unwrap().contains("empty"));
-    assert!(unused[1]["file"] == "e.png" && unused[1]["reason"].as_str().unwrap().contains("0xE9"), "{unused:?}");
+    assert!(unused[1]["file"] == "e.png" && unused[1]["reason"].as_str().unwrap().contains("e.txt"), "{unused:?}");
     let pixels = dataset.pixels(0, true).unwrap();
     assert!(near(at(&pixels, 2, 2), [0, 255, 0]));
     assert_eq!(dataset.tag_frequency(0, 10)[0], ("sks".to_string(), 2));

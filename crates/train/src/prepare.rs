@@ -10,8 +10,8 @@ use crate::step::Form;
 use crate::text::{self, Chunking, TextReport};
 use anyhow::{Context, Result, ensure};
 use base::DType;
-use config::{BadImages, BucketScheme, DatasetConfig, RunConfig};
-use data::{CaptionOptions, Dataset, DatasetOptions, OnBadImage, Scheme};
+use config::{BadImages, BucketScheme, CaptionConfig, DatasetConfig, RunConfig};
+use data::{CaptionOptions, Dataset, DatasetOptions, FolderNames, MissingCaptions, OnBadImage, Replacement, Scheme};
 use engine::{Backend, Program};
 use models::adapters::Factor;
 use models::{AdapterSpec, Adapters, Module};
@@ -234,21 +234,48 @@ fn dataset_options(dataset: &DatasetConfig, model: &Model) -> DatasetOptions {
         folder: dataset.folder_path.clone(),
         recursive: dataset.recursive,
         on_bad_image: if dataset.bad_images == BadImages::Stop { OnBadImage::Stop } else { OnBadImage::Skip },
-        caption: CaptionOptions {
-            extension: dataset.caption_ext.clone(),
-            default_caption: dataset.default_caption.clone(),
-            trigger_word: dataset.trigger_word.clone(),
-            shuffle_tokens: dataset.shuffle_tokens,
-            keep_tokens: dataset.keep_tokens,
-            token_dropout_rate: dataset.token_dropout_rate,
-            caption_dropout_rate: dataset.caption_dropout_rate,
+        missing_captions: match dataset.caption.missing_captions {
+            config::MissingCaptions::Fill => MissingCaptions::Fill,
+            config::MissingCaptions::Skip => MissingCaptions::Skip,
+            config::MissingCaptions::Stop => MissingCaptions::Stop,
         },
+        folder_names: match dataset.caption.kohya_folders {
+            None => FolderNames::Auto,
+            Some(true) => FolderNames::Obey,
+            Some(false) => FolderNames::Ignore,
+        },
+        caption: caption_options(&dataset.caption),
         resolutions: dataset.resolution.clone(),
         scheme: scheme(dataset),
         step,
         repeats: dataset.num_repeats,
         flip: dataset.flip_x,
         background: dataset.background,
+    }
+}
+
+fn caption_options(caption: &CaptionConfig) -> CaptionOptions {
+    let replacement = |pair: &String| {
+        let mut parts = pair.split('|').map(str::to_string);
+        Replacement { from: parts.next().unwrap_or_default(), to: parts.collect() }
+    };
+    CaptionOptions {
+        extensions: caption.caption_ext.clone(),
+        column: caption.caption_column.clone(),
+        default_caption: caption.default_caption.clone(),
+        trigger_word: caption.trigger_word.clone(),
+        shuffle_tokens: caption.shuffle_tokens,
+        keep_tokens: caption.keep_tokens,
+        keep_tokens_separator: caption.keep_tokens_separator.clone(),
+        separator: caption.caption_separator.clone(),
+        token_dropout_rate: caption.token_dropout_rate,
+        caption_dropout_rate: caption.caption_dropout_rate,
+        wildcards: caption.enable_wildcard,
+        prefix: caption.caption_prefix.clone(),
+        suffix: caption.caption_suffix.clone(),
+        replacements: caption.replacements.iter().map(replacement).collect(),
+        random_triggers: caption.random_triggers.clone(),
+        random_triggers_max: caption.random_triggers_max,
     }
 }
 
