@@ -123,7 +123,7 @@ unsafe fn round_rows<const NARROW: bool>(t: &Round) {
 /// The bits of the nearest bf16, ties to even, in the lower half of each word; a NaN stays one.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn bf16_bits(value: __m512) -> __m512i {
+pub fn bf16_bits(value: __m512) -> __m512i {
     let bits = _mm512_castps_si512(value);
     let upper = _mm512_srli_epi32::<16>(bits);
     let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));

@@ -62,23 +62,29 @@ unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
 /// The machine has AVX-512 BW; the operands are as [`Interleave`] says.
 pub unsafe fn interleave(t: &Interleave) {
     // SAFETY: as the caller promises.
-    unsafe { interleave_rows(t) }
+    unsafe {
+        match t.dtype {
+            DType::F16 => interleave_rows::<true>(t),
+            _ => interleave_rows::<false>(t),
+        }
+    }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn interleave_rows(t: &Interleave) {
+unsafe fn interleave_rows<const HALF: bool>(t: &Interleave) {
     for chunk in (0..t.width).step_by(LANES) {
         let exist = t.exist.saturating_sub(chunk).min(LANES);
         let mask = ((1u32 << exist) - 1) as u16;
+        let row = |r: usize, mask: u16| {
+            // SAFETY: the mask leaves out what does not exist.
+            let stored = unsafe { _mm256_maskz_loadu_epi16(mask, t.from.wrapping_add(r * t.from_stride + chunk).cast()) };
+            if HALF { super::avx512::bf16_bits(_mm512_cvtph_ps(stored)) } else { _mm512_cvtepu16_epi32(stored) }
+        };
         for w in 0..t.rows.div_ceil(2) {
-            // SAFETY: the masks leave out what does not exist; `into` has whole rows of words.
-            unsafe {
-                let low = _mm256_maskz_loadu_epi16(mask, t.from.wrapping_add(2 * w * t.from_stride + chunk).cast());
-                let mask = if 2 * w + 1 < t.rows { mask } else { 0 };
-                let high = _mm256_maskz_loadu_epi16(mask, t.from.wrapping_add((2 * w + 1) * t.from_stride + chunk).cast());
-                let words = _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(high)));
-                _mm512_storeu_si512(t.into.add(w * t.width + chunk).cast(), words);
-            }
+            let (low, high) = (row(2 * w, mask), row(2 * w + 1, if 2 * w + 1 < t.rows { mask } else { 0 }));
+            let words = _mm512_or_si512(low, _mm512_slli_epi32::<16>(high));
+            // SAFETY: `into` has whole rows of words.
+            unsafe { _mm512_storeu_si512(t.into.add(w * t.width + chunk).cast(), words) };
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct Micro {
     pub tile: unsafe fn(&Tile),
     /// Transposes words: `into[w · into_stride + i] = from[i][w]` for 16 rows i, zeros from `rows` on.
     pub transpose: unsafe fn(&Transpose),
-    /// Interleaves pairs of bf16 rows to words; without it, plain loops do.
+    /// Interleaves pairs of rows of bf16 or f16 to words of bf16; without it, plain loops do.
     pub interleave: Option<unsafe fn(&Interleave)>,
     /// Scales sums, adds a bias and rounds to rows of f32 or bf16; without it, plain loops do.
     pub round: Option<unsafe fn(&Round)>,
@@ -51,9 +51,11 @@ pub struct Fixed {
     pub panel: unsafe fn(*mut u32, usize, usize, *mut f32),
 }
 
-/// Rows of bf16 that become words: `into[w · width + i] = (from[2w][i], from[2w + 1][i])`, zeros beyond `exist` and `rows`.
+/// Rows that become words of bf16: `into[w · width + i] = (from[2w][i], from[2w + 1][i])`, zeros beyond `exist` and `rows`.
 pub struct Interleave {
     pub from: *const u16,
+    /// BF16 or F16.
+    pub dtype: DType,
     /// Elements from row to row.
     pub from_stride: usize,
     pub rows: usize,

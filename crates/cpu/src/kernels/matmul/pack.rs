@@ -173,7 +173,7 @@ pub unsafe fn pack_right(
                     unsafe { pack_columns(micro, from, stride, exist, numbers.len(), count, into.add(group), width, spare) };
                 }
             }
-            Right::Rows { .. } if micro.interleave.is_some() && term.right.dtype() == DType::BF16 && term.right.is_even() => {
+            Right::Rows { .. } if micro.interleave.is_some() && term.right.dtype().bytes() == 2 && term.right.is_even() => {
                 // SAFETY: as the caller promises.
                 unsafe { interleave_runs(micro, &term.right, &columns, numbers, width, into) };
             }
@@ -184,7 +184,7 @@ pub unsafe fn pack_right(
     });
 }
 
-/// Packs bf16 rows run by run; within a run they are evenly spaced.
+/// Packs rows of bf16 or f16 run by run; within a run they are evenly spaced.
 ///
 /// # Safety
 /// As [`pack_right`].
@@ -197,7 +197,7 @@ unsafe fn interleave_runs(micro: &Micro, right: &Right, columns: &Range<usize>, 
         // SAFETY: as the caller promises; runs are even, so each begins a word.
         unsafe {
             let into = into.add((k - numbers.start) / 2 * width);
-            interleave(&Interleave { from, from_stride: *stride, rows, exist: columns.len(), into, width });
+            interleave(&Interleave { from, dtype: right.dtype(), from_stride: *stride, rows, exist: columns.len(), into, width });
         }
         k += rows;
     }
