@@ -11,6 +11,8 @@ pub enum DType {
     F16,
     /// Token ids and random-number counters; never differentiated.
     U32,
+    /// Codes of 8-bit optimizer states; stored, never computed with.
+    U8,
 }
 
 impl DType {
@@ -18,6 +20,7 @@ impl DType {
         match self {
             DType::F32 | DType::U32 => 4,
             DType::BF16 | DType::F16 => 2,
+            DType::U8 => 1,
         }
     }
 
@@ -28,6 +31,7 @@ impl DType {
             DType::BF16 => "bf16",
             DType::F16 => "f16",
             DType::U32 => "u32",
+            DType::U8 => "u8",
         }
     }
 
@@ -61,7 +65,7 @@ pub fn to_f32(dtype: DType, bytes: &[u8]) -> Option<Vec<f32>> {
             let halves: Vec<f16> = bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])).collect();
             halves.convert_to_f32_slice(&mut out);
         }
-        DType::U32 => return None,
+        DType::U32 | DType::U8 => return None,
     }
     Some(out)
 }
@@ -72,7 +76,7 @@ pub fn from_f32(dtype: DType, values: &[f32]) -> Option<Vec<u8>> {
         DType::F32 => Some(values.iter().flat_map(|v| v.to_le_bytes()).collect()),
         DType::BF16 => Some(values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect()),
         DType::F16 => Some(values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect()),
-        DType::U32 => None,
+        DType::U32 | DType::U8 => None,
     }
 }
 

@@ -125,6 +125,7 @@ pub(crate) fn dtype_name(dtype: DType) -> &'static str {
         DType::BF16 => "bf16",
         DType::F16 => "fp16",
         DType::U32 => "u32",
+        DType::U8 => "u8",
     }
 }
 

@@ -1,81 +1,60 @@
-//! `train.optimizer` and `train.optimizer_params`.
+//! `train.optimizer` and `train.optimizer_params`. The names, settings and ranges are those of the optimizers' files in `optim`.
 
 use crate::scalar::Number;
-use crate::section::section;
-use crate::train::not_negative;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+use optim::Chosen;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-section! {
-    RawOptimizerParams {
-        betas: Vec<Number>,
-        eps: Number,
-        weight_decay: Number,
-    }
-    no effect {}
-    not yet { amsgrad: false, }
-}
-
+/// What happens to saved optimizer state when a resumed run names another optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Optimizer {
-    AdamW,
+#[serde(rename_all = "snake_case")]
+pub enum OnOptimizerChange {
+    /// The resume is refused.
+    Stop,
+    /// It goes on with the adapters, and with empty optimizer state.
+    Fresh,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OptimizerParams {
-    pub betas: [f64; 2],
-    pub eps: f64,
-    pub weight_decay: f64,
+pub(crate) fn read(name: Option<&str>, params: Option<Map<String, Value>>) -> Result<Chosen> {
+    let params = params.unwrap_or_default();
+    check_values("train.optimizer_params", &params)?;
+    let name = name.unwrap_or("adamw");
+    // Told apart, so that the error names the key that is wrong.
+    optim::optimizers::find(name).context("in train.optimizer")?;
+    optim::choose(name, &params).context("in train.optimizer_params")
 }
 
-/// Optimizers of the peers that may come; naming one gets "not yet" instead of "unknown".
-const LATER: [&str; 17] = [
-    "adam",
-    "adam8bit",
-    "adamw8bit",
-    "adamw8",
-    "adam8",
-    "ademamix8bit",
-    "lion",
-    "lion8bit",
-    "prodigy",
-    "prodigy8bit",
-    "dadaptation",
-    "adagrad",
-    "adafactor",
-    "automagic",
-    "automagic2",
-    "automagic3",
-    "sgd",
-];
-
-pub(crate) fn read(name: Option<&str>) -> Result<Optimizer> {
-    let name = name.unwrap_or("adamw").trim().to_ascii_lowercase();
-    if name == "adamw" {
-        return Ok(Optimizer::AdamW);
-    }
-    if LATER.contains(&name.as_str()) {
-        bail!("train.optimizer: {name} is not supported yet; adamw is");
-    }
-    match base::nearest::nearest(&name, LATER.into_iter().chain(["adamw"])) {
-        Some("adamw") => bail!("train.optimizer: {name} is unknown; did you mean adamw?"),
-        _ => bail!("train.optimizer: {name} is unknown; adamw is supported"),
+/// A key without a value must not pass for "the default".
+pub(crate) fn check_values(section: &str, params: &Map<String, Value>) -> Result<()> {
+    match params.iter().find(|(_, value)| value.is_null()) {
+        Some((key, _)) => bail!("{section}.{key} has no value; give one or remove the key"),
+        None => Ok(()),
     }
 }
 
-pub(crate) fn resolve(raw: RawOptimizerParams, notices: &mut Vec<String>) -> Result<OptimizerParams> {
-    raw.check_foreign("train.optimizer_params", notices)?;
-    let betas = match raw.betas.as_deref() {
-        None => [0.9, 0.999],
-        Some([first, second]) => [first.0, second.0],
-        Some(other) => bail!("train.optimizer_params.betas: {} numbers are given; AdamW takes 2", other.len()),
-    };
-    ensure!(
-        betas.iter().all(|b| (0.0..1.0).contains(b)),
-        "train.optimizer_params.betas: {betas:?} are not both from 0 up to (not including) 1"
-    );
-    let eps = raw.eps.map_or(1e-8, |e| e.0);
-    ensure!(eps > 0.0, "train.optimizer_params.eps: {eps} must be more than 0");
-    Ok(OptimizerParams { betas, eps, weight_decay: not_negative("train.optimizer_params.weight_decay", raw.weight_decay, 0.01)? })
+/// The rate, or the optimizer's usual one; the user hears of rates that mean something else to this optimizer.
+pub(crate) fn rate(chosen: &Chosen, given: Option<Number>, notices: &mut Vec<String>) -> f64 {
+    let Some(Number(lr)) = given else { return chosen.rates.default };
+    let [low, high] = chosen.rates.usual;
+    let (name, default) = (chosen.name, chosen.rates.default);
+    if chosen.params.get("relative_step") == Some(&Value::Bool(true)) {
+        notices.push(format!("train.lr has no effect here: {name} with relative_step sets the rate by itself"));
+    } else if lr > 0.0 && lr < low && default == 1.0 {
+        notices.push(format!(
+            "train.lr: {lr:e} is a factor on the rate that {name} finds by itself, so it would learn very slowly; 1 is usual (and what \
+             ai-toolkit takes instead)"
+        ));
+    } else if lr > 0.0 && !(low..=high).contains(&lr) {
+        notices.push(format!("train.lr: {lr:e} is outside of what {name} is usually given ({low:e} to {high:e}, by itself {default:e})"));
+    }
+    lr
+}
+
+pub(crate) fn on_change(word: Option<&str>) -> Result<OnOptimizerChange> {
+    match word.unwrap_or("stop") {
+        "stop" => Ok(OnOptimizerChange::Stop),
+        "fresh" => Ok(OnOptimizerChange::Fresh),
+        other => bail!("train.on_optimizer_change: {other} is unknown; it is stop or fresh"),
+    }
 }

@@ -134,7 +134,8 @@ fn conflicts_name_both_keys() {
         ("train: {train_unet: false}", ["train.train_unet", "train.train_text_encoder"]),
         ("train: {min_timestep: 9, max_timestep: 8}", ["train.min_timestep", "train.max_timestep"]),
         ("train: {lr_warmup_steps: 5, lr_scheduler_params: {warmup_steps: 5}}", ["lr_warmup_steps", "lr_scheduler_params.warmup_steps"]),
-        ("train: {lr_warmup_steps: 5}", ["train.lr_scheduler: constant", "train.lr_warmup_steps"]),
+        ("train: {lr_warmup_steps: 5}", ["train.lr_scheduler", "constant_with_warmup"]),
+        ("train: {optimizer: adamw_schedulefree, ema_config: {use_ema: true}}", ["train.ema_config.use_ema", "adamw_schedulefree"]),
         ("train: {train_text_encoder: true, text_encoder_lr: 0}", ["train.train_text_encoder", "train.text_encoder_lr"]),
         ("network: {only_if_contains: [a], network_kwargs: {only_if_contains: [b]}}", ["network.only_if", "network_kwargs.only_if"]),
         ("network: {conv_alpha: 4}", ["network.conv_alpha", "network.conv "]),
@@ -202,13 +203,12 @@ fn text_embeddings_are_cached_by_themselves_unless_something_stands_against_it()
 
 #[test]
 fn what_is_not_supported_yet_says_so_and_lists_what_is() {
-    assert_says(&refused_with("train: {optimizer: adamw8bit}"), &["not supported yet", "adamw is"]);
-    assert_says(&refused_with("train: {optimizer: adamm}"), &["unknown", "adam"]);
-    assert_says(&refused_with("train: {lr_scheduler: linear}"), &["not supported yet", "cosine"]);
+    assert_says(&refused_with("train: {optimizer: adamm}"), &["train.optimizer", "did you mean adam?", "prodigy"]);
+    assert_says(&refused_with("train: {lr_scheduler: liner}"), &["train.lr_scheduler", "did you mean linear?", "rex"]);
     assert_says(&refused_with("network: {type: lokr}"), &["not supported yet", "lora and locon"]);
     assert_says(&refused_with("train: {snr_gamma: 5}"), &["train.snr_gamma", "min_snr_gamma"]);
     assert_says(&refused_with("train: {loss_type: mae}"), &["train.loss_type", "not supported yet"]);
-    assert_says(&refused_with("train: {ema_config: {use_ema: true, ema_decay: 0.99}}"), &["train.ema_config.use_ema", "not supported yet"]);
+    assert_says(&refused_with("train: {ema_config: {use_feedback: true}}"), &["train.ema_config.use_feedback", "not supported yet"]);
     assert_says(&refused_with("train: {dtype: fp16}"), &["bf16"]);
     with("train: {loss_type: mse, snr_gamma: null, do_cfg: false, img_multiplier: 1, ema_config: {use_ema: false}}");
 }
@@ -219,7 +219,9 @@ fn the_resolved_config_reads_back_to_the_identical_value() {
         "trigger_word: 'null'\ncache_dir: /c\nseed: 18446744073709551615\nmemory: {budget: 1.5GiB}\nlogging: {log_every: 0}\n\
          network: {type: locon, rank: 8, alpha: 4, dropout: 0.1, ignore_if_contains: [attn2]}\n\
          train: {epochs: 3, lr: 3.3e-5, unet_lr: 1e-3, lr_scheduler: cosine, lr_warmup_steps: 0.1, gradient_checkpointing: [down, 'mid*'],\n\
-           optimizer_params: {betas: [0.9, 0.99], eps: 1e-6}, min_snr_gamma: 5, dtype: float32, max_token_length: 150}\n\
+           optimizer_params: {betas: [0.9, 0.99], eps: 1e-6}, min_snr_gamma: 5, loraplus_lr_ratio: 16,\n\
+           do_paramiter_swapping: true, paramiter_swapping_factor: 0.2, ema_config: {use_ema: true, ema_decay: 0.99, warmup: false},\n\
+           param_groups: [{contains: attn2, lr: 1e-5}, {contains: [up_blocks, x], lr_scale: 0.5, weight_decay: 0}], dtype: float32, max_token_length: 150}\n\
          save: {dtype: bf16, layout: diffusers, keep: 2}\n\
          sample: {walk_seed: true, seed: 7, neg: 'no: \"x\"', prompts: ['a [trigger] --w 256 --s 5', 'b']}",
     );
@@ -254,7 +256,7 @@ fn overrides_are_read_like_the_file_and_may_address_a_dataset() {
     assert_eq!(set("name", "1.10").unwrap().name, "1.10");
     assert_eq!(set("datasets.0.resolution", "[256, 512]").unwrap().datasets[0].resolution, [256, 512]);
     assert_eq!(set("datasets.0.resolution", "256").unwrap().datasets[0].folder_path, Path::new("/imgs"));
-    assert_eq!(set("train.optimizer_params.weight_decay", "0.5").unwrap().train.optimizer_params.weight_decay, 0.5);
+    assert_eq!(set("train.optimizer_params.weight_decay", "0.5").unwrap().train.optimizer_params["weight_decay"], 0.5);
     assert_eq!(set("sample.prompts", "[a, 'b, c']").unwrap().sample.samples.len(), 2);
     for (key, value, part) in [
         ("train.lrr", "1", "nearest key is `lr`"),
@@ -302,11 +304,47 @@ fn sizes_in_the_memory_budget() {
 }
 
 #[test]
-fn a_warm_up_as_long_as_the_run_is_noticed() {
-    let loaded = read(&format!("{MINIMAL}train: {{steps: 50, lr_scheduler: cosine, lr_warmup_steps: 50}}\n"));
-    assert!(loaded.notices[0].contains("warm-up"));
-    let share = with("train: {steps: 50, lr_scheduler: cosine, lr_warmup_steps: 0.1}").train.lr_scheduler_params;
-    assert_eq!(share.warmup(50), 5);
+fn optimizers_are_named_as_users_write_them_and_come_with_their_own_rate_and_settings() {
+    let config = with("train: {optimizer: Prodigy, optimizer_params: {d_coef: 2, betas: [0.9, 0.99]}}");
+    assert_eq!((config.train.optimizer.as_str(), config.train.lr), ("prodigy", 1.0));
+    assert_eq!((&config.train.optimizer_params["d_coef"], &config.train.optimizer_params["slice_p"]), (&2.0.into(), &1.into()));
+    let config = with("train: {optimizer: AdamW8bit, lr: 5e-5}");
+    assert_eq!((config.train.optimizer.as_str(), config.train.lr), ("adamw8bit", 5e-5));
+    assert_eq!(with("train: {lr_scheduler: wsd, lr_scheduler_params: {decay_steps: 0.3}}").train.lr_scheduler, "warmup_stable_decay");
+    for (text, words) in [
+        ("optimizer_params: {betass: [0.9, 0.99]}", ["train.optimizer_params", "did you mean betas?"]),
+        ("optimizer_params: {betas: [0.9, 1]}", ["train.optimizer_params", "betas"]),
+        ("optimizer_params: {eps: .nan}", ["`eps`", "finite"]),
+        ("optimizer_params: {eps: }", ["train.optimizer_params.eps", "no value"]),
+        ("optimizer: adafactor, optimizer_params: {warmup_init: true}", ["train.optimizer_params", "relative_step"]),
+        ("lr_scheduler: cosine, lr_scheduler_params: {num_warmup_steps: 3}, lr_warmup_steps: 3", ["lr_warmup_steps", "num_warmup_steps"]),
+        ("lr_scheduler: cosine, lr_scheduler_params: {min_lr: 1}", ["train.lr_scheduler", "above the learning rate"]),
+        ("on_optimizer_change: maybe", ["train.on_optimizer_change", "stop or fresh"]),
+        ("parameter_swapping_factor: 0", ["train.parameter_swapping_factor", "share"]),
+        ("ema_config: {ema_decay: 1}", ["train.ema_config.ema_decay", "not including"]),
+        ("param_groups: [{lr: 1e-4}]", ["train.param_groups[0].contains", "missing"]),
+        ("param_groups: [{contains: a}, {contains: b, lr: 1, lr_scale: 2}]", ["train.param_groups[1].lr", "keep one"]),
+        ("param_groups: [{contains: a, lrr: 1}]", ["nearest key", "`lr`"]),
+    ] {
+        assert_says(&refused_with(&format!("train: {{{text}}}")), &words);
+    }
+}
+
+#[test]
+fn rates_that_mean_something_else_to_an_optimizer_are_noticed() {
+    let notices = |text: &str| read(&format!("{MINIMAL}train: {{{text}}}\n")).notices;
+    for (text, word) in [
+        ("optimizer: prodigy, lr: 1e-4", "factor"),
+        ("optimizer: dadaptlion, lr: 1e-4", "factor"),
+        ("optimizer: automagic, lr: 0.1", "usually given"),
+        ("optimizer: adafactor, lr: 1e-4, optimizer_params: {relative_step: true}", "no effect"),
+        ("lr_scheduler: cosine, lr_scheduler_params: {T_max: 100}", "as long as the run"),
+    ] {
+        assert!(notices(text).iter().any(|n| n.contains(word)), "{text}: {:?}", notices(text));
+    }
+    for text in ["optimizer: prodigy", "optimizer: prodigy, lr: 0.5", "optimizer: adamw, lr: 1e-4", "lr: 0.0, unet_lr: 1e-4"] {
+        assert!(notices(text).is_empty(), "{text}: {:?}", notices(text));
+    }
 }
 
 /// Hostile input ends in an error, never in a panic or without end.

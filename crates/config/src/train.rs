@@ -1,14 +1,17 @@
 //! `train:` length, batch, optimizer, loss, precision.
 
 use crate::dataset::DatasetConfig;
-use crate::lr_scheduler::{self, RawSchedulerParams, Scheduler, SchedulerParams};
+use crate::ema::{self, EmaConfig, RawEma};
+use crate::lr_scheduler;
 use crate::model::{dtype, read_dtype};
-use crate::optimizer::{self, Optimizer, OptimizerParams, RawOptimizerParams};
+use crate::optimizer::{self, OnOptimizerChange};
+use crate::param_group::{self, ParamGroup, RawParamGroup};
 use crate::scalar::{Flag, FlagOrTexts, Number, Whole};
 use crate::section::section;
 use anyhow::{Result, bail, ensure};
 use base::DType;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 section! {
     RawTrain {
@@ -25,11 +28,23 @@ section! {
         unet_lr: Number,
         text_encoder_lr: Number,
         optimizer: String,
-        optimizer_params: RawOptimizerParams,
+        optimizer_params: Map<String, Value>,
+        /// What a resume does if the saved state is another optimizer's: `stop` or `fresh`.
+        on_optimizer_change: String,
         lr_scheduler: String,
-        lr_scheduler_params: RawSchedulerParams,
+        lr_scheduler_params: Map<String, Value>,
         /// Steps (or, below 1, the share of all steps) in which the rate rises to `lr`.
         lr_warmup_steps: Number,
+        /// "LoRA+: Efficient Low Rank Adaptation of Large Models" (Hayou et al., 2024): factor on the rate of `lora_up`.
+        loraplus_lr_ratio: Number,
+        /// Rates and weight decay of some of the parameters.
+        param_groups: Vec<RawParamGroup>,
+        /// Trains a random share of the parameters in each step (ai-toolkit's spelling is taken too).
+        #[serde(alias = "do_paramiter_swapping")]
+        do_parameter_swapping: Flag,
+        /// That share.
+        #[serde(alias = "paramiter_swapping_factor")]
+        parameter_swapping_factor: Number,
         /// Largest norm of the gradient; 0: not clipped.
         max_grad_norm: Number,
         /// "Efficient Diffusion Training via Min-SNR Weighting Strategy" (Hang et al., 2023); 0 or absent: off.
@@ -77,7 +92,6 @@ section! {
         bypass_guidance_embedding: "it belongs to another family of models",
         switch_boundary_every: "it belongs to another family of models",
         merge_network_on_save_strength: "nothing is merged",
-        paramiter_swapping_factor: "no parameters are swapped",
         max_loss_debug: "there is no such limit",
         diff_output_preservation_multiplier: "diff_output_preservation is not supported yet",
         diff_output_preservation_class: "diff_output_preservation is not supported yet",
@@ -90,7 +104,7 @@ section! {
     }
     not yet {
         snr_gamma: 0, learnable_snr_gos: false, loss_type: "mse" | "l2", loss_target: "noise", reg_weight: 1.0, num_train_timesteps: 1000,
-        single_item_batching: false, start_step: 0, merge_network_on_save: false, max_loss: 0, do_paramiter_swapping: false,
+        single_item_batching: false, start_step: 0, merge_network_on_save: false, max_loss: 0,
         train_turbo: false, inverted_mask_prior: false, diff_output_preservation: false, blank_prompt_preservation: false,
         do_prior_divergence: false, do_fft_loss: false, t0_loss_target: false, pred_scaler: 1.0, correct_pred_norm: false,
         target_norm_std: false, do_guidance_loss: false, do_differential_guidance: false, diffusion_feature_extractor_path: "",
@@ -102,16 +116,6 @@ section! {
         negative_prompt: "", prompt_dropout_prob: 0, prompt_saturation_chance: 0, short_and_long_captions: false,
         short_and_long_captions_encoder_split: false, validation_config: "",
     }
-}
-
-section! {
-    RawEma { use_ema: Flag, }
-    no effect {
-        ema_decay: "there is no moving average yet",
-        use_feedback: "there is no moving average yet",
-        param_multiplier: "there is no moving average yet",
-    }
-    not yet {}
 }
 
 /// Which segments are computed again in the backward pass instead of being kept.
@@ -142,10 +146,20 @@ pub struct TrainConfig {
     pub lr: f64,
     pub unet_lr: f64,
     pub text_encoder_lr: f64,
-    pub optimizer: Optimizer,
-    pub optimizer_params: OptimizerParams,
-    pub lr_scheduler: Scheduler,
-    pub lr_scheduler_params: SchedulerParams,
+    /// The optimizer's own name.
+    pub optimizer: String,
+    /// Its settings, defaults included.
+    pub optimizer_params: Map<String, Value>,
+    pub on_optimizer_change: OnOptimizerChange,
+    /// The schedule's own name.
+    pub lr_scheduler: String,
+    /// Its settings, defaults included.
+    pub lr_scheduler_params: Map<String, Value>,
+    pub loraplus_lr_ratio: f64,
+    pub param_groups: Vec<ParamGroup>,
+    pub do_parameter_swapping: bool,
+    pub parameter_swapping_factor: f64,
+    pub ema_config: EmaConfig,
     /// 0: not clipped.
     pub max_grad_norm: f64,
     /// 0: off.
@@ -167,16 +181,34 @@ pub struct TrainConfig {
     pub disable_sampling: bool,
 }
 
+impl TrainConfig {
+    /// The rate that the schedule shapes; the parts' own rates are shares of it.
+    pub fn base_lr(&self) -> f64 {
+        base_lr([self.train_unet, self.train_text_encoder], [self.unet_lr, self.text_encoder_lr])
+    }
+}
+
+/// The largest rate of the parts that are trained.
+fn base_lr(trained: [bool; 2], rates: [f64; 2]) -> f64 {
+    trained.iter().zip(rates).fold(0.0, |most, (on, lr)| if *on { most.max(lr) } else { most })
+}
+
 /// The resolved section, and what `cache_text_embeddings` says, which is settled together with the datasets.
 pub(crate) fn resolve(raw: RawTrain, notices: &mut Vec<String>) -> Result<(TrainConfig, Option<bool>)> {
     if let Some(gamma) = raw.snr_gamma.as_ref().filter(|g| g.as_f64() != Some(0.0)) {
         bail!("train.snr_gamma: {gamma} is refused: its weight γ/SNR grows without bound at noisy timesteps; use train.min_snr_gamma");
     }
     raw.check_foreign("train", notices)?;
-    check_ema(raw.ema_config, notices)?;
+    let ema_config = ema::resolve(raw.ema_config, notices)?;
     check_noise_scheduler(raw.noise_scheduler.as_deref())?;
     let (steps, epochs) = length(raw.steps, raw.epochs)?;
-    let lr = rate("train.lr", raw.lr, 1e-4)?;
+    let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params)?;
+    let lr = rate("train.lr", raw.lr, optimizer::rate(&chosen, raw.lr, notices))?;
+    ensure!(
+        !(ema_config.use_ema && chosen.averages()),
+        "train.ema_config.use_ema: {} saves an average of its steps already; set it to false, or choose another optimizer",
+        chosen.name
+    );
     let (train_unet, train_text_encoder) = (raw.train_unet.is_none_or(|f| f.0), raw.train_text_encoder.is_some_and(|f| f.0));
     ensure!(train_unet || train_text_encoder, "train.train_unet and train.train_text_encoder are both false: nothing would be trained");
     let unet_lr = rate("train.unet_lr", raw.unet_lr, lr)?;
@@ -186,15 +218,9 @@ pub(crate) fn resolve(raw: RawTrain, notices: &mut Vec<String>) -> Result<(Train
     {
         ensure!(!on || value > 0.0, "train.{part}: true needs a rate, but train.{key} (or train.lr) is 0");
     }
-    let scheduler_params = raw.lr_scheduler_params.unwrap_or_default();
-    scheduler_params.check_foreign("train.lr_scheduler_params", notices)?;
-    let (lr_scheduler, lr_scheduler_params) = lr_scheduler::resolve(raw.lr_scheduler.as_deref(), scheduler_params, raw.lr_warmup_steps)?;
-    if steps > 0 && lr_scheduler_params.warmup(steps) >= steps {
-        notices.push(format!(
-            "the warm-up ({} steps) is as long as the run or longer: train.lr is never reached",
-            lr_scheduler_params.warmup(steps)
-        ));
-    }
+    let base_lr = base_lr([train_unet, train_text_encoder], [unet_lr, text_encoder_lr]);
+    let shape = [base_lr, steps as f64];
+    let scheduler = lr_scheduler::resolve(raw.lr_scheduler.as_deref(), raw.lr_scheduler_params, raw.lr_warmup_steps, shape, notices)?;
     let (min_timestep, max_timestep) = (raw.min_timestep.map_or(0, |t| t.0), raw.max_timestep.map_or(999, |t| t.0));
     ensure!(max_timestep <= 999, "train.max_timestep: {max_timestep} is beyond the last timestep, 999");
     ensure!(min_timestep <= max_timestep, "train.min_timestep ({min_timestep}) is more than train.max_timestep ({max_timestep})");
@@ -206,10 +232,16 @@ pub(crate) fn resolve(raw: RawTrain, notices: &mut Vec<String>) -> Result<(Train
         lr,
         unet_lr,
         text_encoder_lr,
-        optimizer: optimizer::read(raw.optimizer.as_deref())?,
-        optimizer_params: optimizer::resolve(raw.optimizer_params.unwrap_or_default(), notices)?,
-        lr_scheduler,
-        lr_scheduler_params,
+        optimizer: chosen.name.to_string(),
+        optimizer_params: chosen.params,
+        on_optimizer_change: optimizer::on_change(raw.on_optimizer_change.as_deref())?,
+        lr_scheduler: scheduler.name,
+        lr_scheduler_params: scheduler.params,
+        loraplus_lr_ratio: not_negative("train.loraplus_lr_ratio", raw.loraplus_lr_ratio, 1.0)?,
+        param_groups: param_group::resolve(raw.param_groups.unwrap_or_default(), notices)?,
+        do_parameter_swapping: raw.do_parameter_swapping.is_some_and(|f| f.0),
+        parameter_swapping_factor: swapping_factor(raw.parameter_swapping_factor)?,
+        ema_config,
         max_grad_norm: not_negative("train.max_grad_norm", raw.max_grad_norm, 1.0)?,
         min_snr_gamma: not_negative("train.min_snr_gamma", raw.min_snr_gamma, 0.0)?,
         noise_offset: not_negative("train.noise_offset", raw.noise_offset, 0.0)?,
@@ -317,11 +349,10 @@ fn compute_dtype(name: Option<&str>) -> Result<DType> {
     Ok(dtype)
 }
 
-fn check_ema(raw: Option<RawEma>, notices: &mut Vec<String>) -> Result<()> {
-    let Some(ema) = raw else { return Ok(()) };
-    ema.check_foreign("train.ema_config", notices)?;
-    ensure!(!ema.use_ema.is_some_and(|f| f.0), "train.ema_config.use_ema: true is not supported yet; set it to false");
-    Ok(())
+fn swapping_factor(value: Option<Number>) -> Result<f64> {
+    let factor = value.map_or(0.1, |v| v.0);
+    ensure!(factor > 0.0 && factor <= 1.0, "train.parameter_swapping_factor: {factor} is not a share, more than 0 and at most 1");
+    Ok(factor)
 }
 
 fn check_noise_scheduler(name: Option<&str>) -> Result<()> {

@@ -8,6 +8,7 @@ use graph::{Array, Meta, Op};
 pub fn encode(meta: &Meta, array: &Array) -> Vec<u8> {
     assert_eq!(meta.shape, array.shape);
     match meta.dtype {
+        DType::U8 => array.data.iter().map(|v| *v as u8).collect(),
         DType::U32 => array.data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
         float => dtype::from_f32(float, &array.data).expect("a float type"),
     }
@@ -17,6 +18,7 @@ pub fn encode(meta: &Meta, array: &Array) -> Vec<u8> {
 pub fn decode(meta: &Meta, bytes: &[u8]) -> Array {
     let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as f32;
     let data = match meta.dtype {
+        DType::U8 => bytes.iter().map(|byte| f32::from(*byte)).collect(),
         DType::U32 => bytes.chunks_exact(4).map(word).collect(),
         float => dtype::to_f32(float, bytes).expect("whole elements of a float type"),
     };

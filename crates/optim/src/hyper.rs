@@ -1,20 +1,39 @@
 //! Hyperparameters from a config's `optimizer_params` / `lr_scheduler_params`: every key must be known and in range.
 
 use anyhow::{Result, bail, ensure};
-use serde_json::{Map, Value};
-use std::ops::RangeInclusive;
+use serde_json::{Map, Value, json};
 
-/// A map of settings that shrinks as they are read; what is left at the end is an unknown key.
+/// What a number must be, in words and as a check.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    text: &'static str,
+    holds: fn(f64) -> bool,
+}
+
+pub const NOT_NEGATIVE: Bounds = Bounds { text: "a number, 0 or more", holds: |v| v >= 0.0 };
+pub const POSITIVE: Bounds = Bounds { text: "a number, more than 0", holds: |v| v > 0.0 };
+pub const SHARE: Bounds = Bounds { text: "a number from 0 to 1", holds: |v| (0.0..=1.0).contains(&v) };
+/// For the decay of running means, which at 1 would never move.
+pub const DECAY: Bounds = Bounds { text: "a number from 0 up to (not including) 1", holds: |v| (0.0..1.0).contains(&v) };
+pub const NEGATIVE: Bounds = Bounds { text: "a number below 0", holds: |v| v < 0.0 };
+pub const ANY: Bounds = Bounds { text: "a number", holds: |_| true };
+/// For factors that may leave things as they are.
+pub const DECAY_TO_ONE: Bounds = Bounds { text: "a number, more than 0 and at most 1", holds: |v| v > 0.0 && v <= 1.0 };
+pub const AT_LEAST_ONE: Bounds = Bounds { text: "a number, 1 or more", holds: |v| v >= 1.0 };
+
+/// A map of settings that is read key by key. It remembers what it was asked for, so that the rest are unknown keys, and what it
+/// answered, which is the settings as they apply, defaults included.
 pub struct Hyper<'a> {
     owner: &'a str,
     given: &'a Map<String, Value>,
     known: Vec<&'static str>,
+    resolved: Map<String, Value>,
 }
 
 impl<'a> Hyper<'a> {
     /// `owner` is what the errors name, as `optimizer adamw`.
     pub fn new(owner: &'a str, given: &'a Map<String, Value>) -> Hyper<'a> {
-        Hyper { owner, given, known: Vec::new() }
+        Hyper { owner, given, known: Vec::new(), resolved: Map::new() }
     }
 
     /// The value under the first of `keys` (a name and its aliases) that is there; two of them at once is an error.
@@ -28,28 +47,97 @@ impl<'a> Hyper<'a> {
         Ok(first)
     }
 
-    /// A number in `range`, `None` if not given.
-    pub fn number(&mut self, keys: &[&'static str], range: RangeInclusive<f64>) -> Result<Option<f64>> {
+    fn note(&mut self, keys: &[&'static str], value: Value) {
+        self.resolved.insert(keys[0].to_string(), value);
+    }
+
+    /// A number within `bounds`, `None` if not given.
+    pub fn optional(&mut self, keys: &[&'static str], bounds: Bounds) -> Result<Option<f64>> {
         let Some((key, value)) = self.value(keys)? else { return Ok(None) };
-        // YAML 1.2 reads `1e-4` (no dot) as text; every peer accepts it as a number.
-        let number = value.as_f64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
-        match number {
-            Some(number) if range.contains(&number) => Ok(Some(number)),
-            _ => bail!("{}: {key} is {value}, must be a number from {} to {}", self.owner, range.start(), range.end()),
+        match number(value) {
+            Some(number) if (bounds.holds)(number) => {
+                self.note(keys, json!(number));
+                Ok(Some(number))
+            }
+            _ => bail!("{}: {key} is {value}, must be {}", self.owner, bounds.text),
         }
     }
 
-    /// `N` numbers, each in `range`, `None` if not given.
-    pub fn numbers<const N: usize>(&mut self, keys: &[&'static str], range: RangeInclusive<f64>) -> Result<Option<[f64; N]>> {
-        let Some((key, value)) = self.value(keys)? else { return Ok(None) };
-        let list: Vec<f64> = value.as_array().map(|list| list.iter().filter_map(Value::as_f64).collect()).unwrap_or_default();
-        let error = || format!("{}: {key} is {value}, must be a list of {N} numbers from {} to {}", self.owner, range.start(), range.end());
-        ensure!(value.as_array().is_some_and(|l| l.len() == N) && list.iter().all(|v| range.contains(v)), error());
-        <[f64; N]>::try_from(list).map(Some).map_err(|_| anyhow::anyhow!(error()))
+    pub fn number(&mut self, keys: &[&'static str], default: f64, bounds: Bounds) -> Result<f64> {
+        let number = self.optional(keys, bounds)?.unwrap_or(default);
+        self.note(keys, json!(number));
+        Ok(number)
     }
 
-    /// Refuses keys that nobody asked for, with the nearest known one.
-    pub fn finish(self) -> Result<()> {
+    /// A whole number from `least` to `most`.
+    pub fn whole(&mut self, keys: &[&'static str], default: u64, [least, most]: [u64; 2]) -> Result<u64> {
+        let number = match self.value(keys)? {
+            None => default,
+            Some((key, value)) => {
+                let whole = number(value).filter(|v| v.fract() == 0.0 && (least as f64..=most as f64).contains(v));
+                let Some(whole) = whole else { bail!("{}: {key} is {value}, must be a whole number from {least} to {most}", self.owner) };
+                whole as u64
+            }
+        };
+        self.note(keys, json!(number));
+        Ok(number)
+    }
+
+    pub fn flag(&mut self, keys: &[&'static str], default: bool) -> Result<bool> {
+        let flag = match self.value(keys)? {
+            None => default,
+            Some((_, Value::Bool(flag))) => *flag,
+            Some((key, value)) => bail!("{}: {key} is {value}, must be true or false", self.owner),
+        };
+        self.note(keys, json!(flag));
+        Ok(flag)
+    }
+
+    /// One of several words; the first is the default.
+    pub fn choice(&mut self, keys: &[&'static str], words: &[&'static str]) -> Result<&'static str> {
+        let word = match self.value(keys)? {
+            None => words[0],
+            Some((key, value)) => {
+                let found = value.as_str().and_then(|text| words.iter().find(|word| word.eq_ignore_ascii_case(text)));
+                let Some(word) = found else { bail!("{}: {key} is {value}, must be {}", self.owner, words.join(" or ")) };
+                word
+            }
+        };
+        self.note(keys, json!(word));
+        Ok(word)
+    }
+
+    /// A list of `N` numbers.
+    pub fn numbers<const N: usize>(&mut self, keys: &[&'static str], default: [f64; N], bounds: Bounds) -> Result<[f64; N]> {
+        let numbers = match self.value(keys)? {
+            None => default,
+            Some((key, value)) => {
+                let list: Option<Vec<f64>> = value.as_array().and_then(|list| list.iter().map(number).collect());
+                let list = list.filter(|list| list.iter().all(|v| (bounds.holds)(*v)));
+                let list: Option<[f64; N]> = list.and_then(|list| list.try_into().ok());
+                let Some(list) = list else { bail!("{}: {key} is {value}, must be a list of {N}, each {}", self.owner, bounds.text) };
+                list
+            }
+        };
+        self.note(keys, json!(numbers.as_slice()));
+        Ok(numbers)
+    }
+
+    /// Keys of other programs that change nothing here as long as they say `neutral`.
+    pub fn only(&mut self, key: &'static str, neutral: Value, reason: &str) -> Result<()> {
+        let Some((_, value)) = self.value(&[key])? else { return Ok(()) };
+        let same = *value == neutral || number(value).is_some() && number(value) == number(&neutral);
+        ensure!(same, "{}: {key} is {value}, only {neutral} is possible: {reason}", self.owner);
+        Ok(())
+    }
+
+    /// Whether a key (or an alias of it) is given.
+    pub fn gives(&self, keys: &[&str]) -> bool {
+        keys.iter().any(|key| self.given.get(*key).is_some_and(|v| !v.is_null()))
+    }
+
+    /// Refuses keys that nobody asked for, with the nearest known one. Returns the settings with their defaults.
+    pub fn finish(self) -> Result<Map<String, Value>> {
         for key in self.given.keys() {
             if !self.known.contains(&key.as_str()) {
                 let hint =
@@ -57,8 +145,19 @@ impl<'a> Hyper<'a> {
                 bail!("{}: unknown setting {key}{hint} (known: {})", self.owner, self.known.join(", "));
             }
         }
-        Ok(())
+        Ok(self.resolved)
     }
+}
+
+/// YAML 1.2 reads `1e-4` (no dot) as text; every peer accepts it as a number.
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str().and_then(|text| text.parse().ok())).filter(|number| number.is_finite())
+}
+
+/// `bitsandbytes.optim.AdamW8bit` and `adamw_8bit` are the same to users.
+pub(crate) fn plain(name: &str) -> String {
+    let last = name.trim().rsplit('.').next().unwrap_or_default();
+    last.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }
 
 /// Finds `name` in a list of names, or says which there are and which was probably meant.
@@ -79,19 +178,35 @@ mod tests {
     fn unknown_keys_name_the_nearest() {
         let given = map(r#"{"weight_decai": 0.1}"#);
         let mut hyper = Hyper::new("optimizer adamw", &given);
-        assert_eq!(hyper.number(&["weight_decay"], 0.0..=1.0).unwrap(), None);
+        assert_eq!(hyper.optional(&["weight_decay"], SHARE).unwrap(), None);
         let error = hyper.finish().unwrap_err().to_string();
         assert!(error.contains("weight_decai") && error.contains("did you mean weight_decay?"), "{error}");
     }
 
     #[test]
-    fn numbers_out_of_range_of_wrong_type_or_given_twice_are_refused() {
-        let given = map(r#"{"eps": -1, "betas": [0.9], "min_lr": 0.1, "eta_min": 0.2, "wd": "1e-4", "text": "many"}"#);
+    fn what_is_out_of_range_of_wrong_type_or_given_twice_is_refused() {
+        let text = r#"{"eps": -1, "betas": [0.9], "min_lr": 0.1, "eta_min": 0.2, "text": "many", "steps": 2.5, "on": 1, "word": "red"}"#;
+        let given = map(text);
         let mut hyper = Hyper::new("optimizer adamw", &given);
-        assert!(hyper.number(&["eps"], 0.0..=1.0).is_err());
-        assert!(hyper.numbers::<2>(&["betas"], 0.0..=1.0).is_err());
-        assert!(hyper.number(&["min_lr", "eta_min"], 0.0..=1.0).is_err());
-        assert!(hyper.number(&["text"], 0.0..=1.0).is_err());
-        assert_eq!(hyper.number(&["wd"], 0.0..=1.0).unwrap(), Some(1e-4));
+        assert!(hyper.number(&["eps"], 1e-8, SHARE).is_err());
+        assert!(hyper.numbers(&["betas"], [0.9, 0.999], DECAY).is_err());
+        assert!(hyper.optional(&["min_lr", "eta_min"], SHARE).is_err());
+        assert!(hyper.number(&["text"], 0.0, ANY).is_err());
+        assert!(hyper.whole(&["steps"], 1, [0, 9]).is_err());
+        assert!(hyper.flag(&["on"], false).is_err());
+        assert!(hyper.choice(&["word"], &["blue", "green"]).is_err());
+        assert!(hyper.only("eps", json!(0), "no").is_err());
+    }
+
+    #[test]
+    fn the_settings_come_back_with_their_defaults_under_their_first_names() {
+        let given = map(r#"{"wd": "1e-4", "word": "Green", "steps": 3}"#);
+        let mut hyper = Hyper::new("optimizer adamw", &given);
+        assert_eq!(hyper.number(&["weight_decay", "wd"], 0.0, NOT_NEGATIVE).unwrap(), 1e-4);
+        assert_eq!(hyper.choice(&["word"], &["blue", "green"]).unwrap(), "green");
+        assert_eq!(hyper.whole(&["steps"], 1, [0, 9]).unwrap(), 3);
+        assert!(!hyper.flag(&["on"], false).unwrap());
+        let expected = r#"{"weight_decay": 0.0001, "word": "green", "steps": 3, "on": false}"#;
+        assert_eq!(hyper.finish().unwrap(), map(expected));
     }
 }

@@ -23,6 +23,14 @@ impl Array {
     }
 }
 
+/// Which parameters a saved state must have arrays of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    All,
+    /// An optimizer that keeps nothing saves nothing.
+    Any,
+}
+
 /// Everything an optimizer needs to go on as if never interrupted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
@@ -43,6 +51,7 @@ pub enum StateError {
     Version { optimizer: String, saved: u32, readable: u32 },
     Parameters { missing: Vec<String>, unknown: Vec<String> },
     Array { param: String, array: String, problem: String },
+    Scalar(String),
 }
 
 impl std::error::Error for StateError {}
@@ -53,7 +62,8 @@ impl std::fmt::Display for StateError {
             StateError::OtherOptimizer { saved, wanted } => {
                 write!(
                     f,
-                    "the saved optimizer state is from {saved}, but this run uses {wanted}: set the optimizer back, or start with fresh state"
+                    "the saved optimizer state is from {saved}, but this run uses {wanted}: set train.optimizer back, or \
+                     train.on_optimizer_change: fresh to go on with empty state"
                 )
             }
             StateError::Version { optimizer, saved, readable } => {
@@ -67,6 +77,7 @@ impl std::fmt::Display for StateError {
                     (None, None) => write!(f, "no name differs"),
                 }
             }
+            StateError::Scalar(name) => write!(f, "the saved optimizer state has no number `{name}`"),
             StateError::Array { param, array, problem } => write!(f, "saved optimizer state {param}.{array}: {problem}"),
         }
     }
@@ -77,16 +88,8 @@ impl State {
         State { optimizer: optimizer.to_string(), format_version, step, scalars: BTreeMap::new(), params: BTreeMap::new() }
     }
 
-    /// Adds one array for every parameter, cut from a flat slice.
-    pub fn add_flat(&mut self, layout: &Layout, array: &str, flat: &[f32]) {
-        for param in layout.params() {
-            let values = Array::F32(flat[param.range()].to_vec());
-            self.params.entry(param.name.clone()).or_default().insert(array.to_string(), values);
-        }
-    }
-
-    /// Checks optimizer, version and the set of parameter names.
-    pub fn check(&self, optimizer: &str, format_version: u32, layout: &Layout) -> Result<(), StateError> {
+    /// Checks optimizer, version and the set of parameter names: all of them, or only that none is foreign.
+    pub fn check(&self, optimizer: &str, format_version: u32, layout: &Layout, wanted: Wanted) -> Result<(), StateError> {
         if self.optimizer != optimizer {
             return Err(StateError::OtherOptimizer { saved: self.optimizer.clone(), wanted: optimizer.to_string() });
         }
@@ -94,31 +97,36 @@ impl State {
             return Err(StateError::Version { optimizer: optimizer.to_string(), saved: self.format_version, readable: format_version });
         }
         let known: HashMap<&str, ()> = layout.params().iter().map(|p| (p.name.as_str(), ())).collect();
-        let missing: Vec<String> = layout.params().iter().filter(|p| !self.params.contains_key(&p.name)).map(|p| p.name.clone()).collect();
+        let all = layout.params().iter().filter(|_| wanted == Wanted::All);
+        let missing: Vec<String> = all.filter(|p| !self.params.contains_key(&p.name)).map(|p| p.name.clone()).collect();
         let unknown: Vec<String> = self.params.keys().filter(|name| !known.contains_key(name.as_str())).cloned().collect();
         if missing.is_empty() && unknown.is_empty() { Ok(()) } else { Err(StateError::Parameters { missing, unknown }) }
     }
 
-    /// Reads back what [`State::add_flat`] added, into a new flat vector; [`State::check`] comes first.
-    pub fn flat(&self, layout: &Layout, array: &str) -> Result<Vec<f32>, StateError> {
-        let mut flat = vec![0.0; layout.elements()];
-        for param in layout.params() {
-            let error = |problem: String| StateError::Array { param: param.name.clone(), array: array.to_string(), problem };
-            let values = match self.params.get(&param.name).and_then(|arrays| arrays.get(array)) {
-                Some(Array::F32(values)) => values,
-                Some(Array::U8(_)) => return Err(error("is stored as bytes, f32 expected".to_string())),
-                None => return Err(error("is missing".to_string())),
-            };
-            let (have, want) = (values.len(), param.shape.elements());
-            if have != want {
-                return Err(error(format!("has {have} elements, the parameter has {want} (was the rank changed?)")));
-            }
-            if let Some(bad) = values.iter().find(|v| !v.is_finite()) {
-                return Err(error(format!("holds {bad}: the file is damaged")));
-            }
-            flat[param.range()].copy_from_slice(values);
+    /// The f32 array of a parameter, which must have `elements` finite numbers.
+    pub fn floats(&self, param: &str, array: &str, elements: usize) -> Result<&[f32], StateError> {
+        let values = match self.array(param, array)? {
+            Array::F32(values) => values,
+            Array::U8(_) => return Err(problem(param, array, "is stored as bytes, f32 expected".to_string())),
+        };
+        same_length(param, array, values.len(), elements)?;
+        match values.iter().find(|v| !v.is_finite()) {
+            Some(bad) => Err(problem(param, array, format!("holds {bad}: the file is damaged"))),
+            None => Ok(values),
         }
-        Ok(flat)
+    }
+
+    /// The byte array of a parameter, which must have `elements` bytes.
+    pub fn bytes(&self, param: &str, array: &str, elements: usize) -> Result<&[u8], StateError> {
+        match self.array(param, array)? {
+            Array::F32(_) => Err(problem(param, array, "is stored as f32, bytes expected".to_string())),
+            Array::U8(values) => same_length(param, array, values.len(), elements).map(|()| values.as_slice()),
+        }
+    }
+
+    fn array(&self, param: &str, array: &str) -> Result<&Array, StateError> {
+        let arrays = self.params.get(param);
+        arrays.and_then(|arrays| arrays.get(array)).ok_or_else(|| problem(param, array, "is missing".to_string()))
     }
 
     /// The text part: `optimizer`, `format_version`, `step`, `scalar.<name>`.
@@ -162,6 +170,17 @@ impl State {
     }
 }
 
+fn problem(param: &str, array: &str, problem: String) -> StateError {
+    StateError::Array { param: param.to_string(), array: array.to_string(), problem }
+}
+
+fn same_length(param: &str, array: &str, have: usize, want: usize) -> Result<(), StateError> {
+    if have == want {
+        return Ok(());
+    }
+    Err(problem(param, array, format!("has {have} elements, this run needs {want} (was the rank changed?)")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +193,10 @@ mod tests {
     fn state() -> State {
         let mut state = State::new("adamw", 1, 7);
         state.scalars.insert("d".to_string(), 0.1 + 0.2);
-        state.add_flat(&layout(), "exp_avg", &[0.5; 10]);
+        for param in layout().params() {
+            let array = Array::F32(vec![0.5; param.shape.elements()]);
+            state.params.entry(param.name.clone()).or_default().insert("exp_avg".to_string(), array);
+        }
         state
     }
 
@@ -189,17 +211,15 @@ mod tests {
     #[test]
     fn each_mismatch_has_its_own_error() {
         let layout = layout();
-        assert!(matches!(state().check("lion", 1, &layout), Err(StateError::OtherOptimizer { .. })));
-        assert!(matches!(state().check("adamw", 2, &layout), Err(StateError::Version { saved: 1, readable: 2, .. })));
+        assert!(matches!(state().check("lion", 1, &layout, Wanted::All), Err(StateError::OtherOptimizer { .. })));
+        assert!(matches!(state().check("adamw", 2, &layout, Wanted::All), Err(StateError::Version { saved: 1, readable: 2, .. })));
         let other = Layout::uniform([("unet.b.lora_up".to_string(), Shape::from([1]))]).unwrap();
-        let error = state().check("adamw", 1, &other).unwrap_err();
+        let error = state().check("adamw", 1, &other, Wanted::All).unwrap_err();
         assert!(error.to_string().contains("unet.b.lora_up"), "{error}");
-        let other_rank =
-            Layout::uniform([("unet.a.lora_down".to_string(), Shape::from([4, 3])), ("unet.a.lora_up".to_string(), Shape::from([8]))])
-                .unwrap();
-        let error = state().flat(&other_rank, "exp_avg").unwrap_err();
-        assert!(error.to_string().contains("has 6 elements, the parameter has 12"), "{error}");
-        assert!(state().flat(&layout, "exp_avg_sq").unwrap_err().to_string().contains("missing"));
+        let error = state().floats("unet.a.lora_down", "exp_avg", 12).unwrap_err();
+        assert!(error.to_string().contains("has 6 elements, this run needs 12"), "{error}");
+        assert!(state().floats("unet.a.lora_down", "exp_avg_sq", 6).unwrap_err().to_string().contains("missing"));
+        assert!(state().bytes("unet.a.lora_down", "exp_avg", 6).unwrap_err().to_string().contains("bytes expected"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod encode;
 pub mod event;
 pub mod feed;
 pub mod folder;
+pub mod groups;
 pub mod interrupt;
 pub mod latents;
 pub mod lora;

@@ -39,7 +39,7 @@ pub struct MemoryPlan {
     pub inputs: u64,
     /// Activations and scratch: the largest program's.
     pub arena: u64,
-    /// The host's copies of adapters and gradients, which the optimizer works on.
+    /// The host's copies of adapters and gradients, which the optimizer works on, and averages of the adapters.
     pub host: u64,
     pub training: u64,
     pub encoding: u64,
@@ -53,8 +53,10 @@ impl MemoryPlan {
         let encoders = run.encode_programs(backend)?;
         let (session, encoding) = (Session::memory_of(&programs)?, Session::memory_of(&encoders)?);
         let elements: u64 = run.adapters.iter().flat_map(|a| a.params()).map(|(_, shape)| shape.elements() as u64).sum();
-        let optimizer_state = elements * run.optimizer_entry()?.state_bytes_per_param;
-        let host = 2 * 4 * elements;
+        let chosen = run.chosen()?;
+        let optimizer_state = chosen.held_bytes(&run.layout()?);
+        let copies = 2 + u64::from(chosen.averages()) + u64::from(run.config.train.ema_config.use_ema);
+        let host = copies * 4 * elements;
         let training = session.total() + optimizer_state + host;
         let Memory { weights, params, gradients, inputs, arena } = session;
         Ok(MemoryPlan {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,9 @@ pub struct Row {
     pub loss: Option<f64>,
     /// The rate of this step's update (before the groups' own factors).
     pub lr: f64,
+    /// What an adaptive optimizer has arrived at (`d`, `rate`), by name; absent for others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub adapted: BTreeMap<String, f64>,
     /// Norm of the gradient before clipping; null if it is not a finite number.
     pub grad_norm: Option<f64>,
     /// The pictures of this step, relative to their dataset's folder.
@@ -117,6 +121,7 @@ mod tests {
             epoch: 0.5,
             loss: Some(0.1),
             lr: 1e-4,
+            adapted: BTreeMap::from([("d".to_string(), 0.5)]),
             grad_norm: None,
             files: vec!["a b.png".into()],
             skipped: 0,

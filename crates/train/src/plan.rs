@@ -19,6 +19,42 @@ pub struct BucketRow {
     pub batches: Vec<usize>,
 }
 
+/// The learning rate of every step, and which parameters have which share of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RatePlan {
+    pub schedule: String,
+    pub warmup_steps: u64,
+    /// Before the groups' own factors; the first is that of step 1.
+    pub rates: Vec<f64>,
+    pub groups: Vec<GroupRow>,
+}
+
+/// Parameters that share a rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupRow {
+    pub name: String,
+    pub parameters: usize,
+    pub lr: f64,
+    /// Absent: the optimizer's own.
+    pub weight_decay: Option<f64>,
+}
+
+impl RatePlan {
+    fn new(run: &Prepared) -> Result<RatePlan> {
+        let layout = run.layout()?;
+        let sizes = |group: usize| layout.params().iter().filter(|p| p.group == group).map(|p| p.shape.elements()).sum();
+        let rows = layout.groups().iter().enumerate().map(|(i, group)| GroupRow {
+            name: group.name.clone(),
+            parameters: sizes(i),
+            lr: group.lr_scale * run.lr.base_lr(),
+            weight_decay: group.weight_decay,
+        });
+        let groups = rows.collect();
+        let schedule = run.lr.name().to_string();
+        Ok(RatePlan { schedule, warmup_steps: run.lr.warmup_steps(), rates: run.lr.rates().collect(), groups })
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     pub images: Vec<ImageRow>,
@@ -32,6 +68,8 @@ pub struct Plan {
     pub texts: TextReport,
     pub adapted_modules: usize,
     pub trained_parameters: usize,
+    pub optimizer: String,
+    pub learning_rate: RatePlan,
     pub family: String,
     pub output: String,
     pub notices: Vec<String>,
@@ -63,6 +101,8 @@ impl Plan {
             texts: run.texts.clone(),
             adapted_modules: run.adapters.len(),
             trained_parameters: run.adapters.iter().flat_map(|a| a.params()).map(|(_, shape)| shape.elements()).sum(),
+            optimizer: run.config.train.optimizer.clone(),
+            learning_rate: RatePlan::new(run)?,
             family: run.model.parts.family.describe().to_string(),
             output: std::path::absolute(run.folder()).unwrap_or_else(|_| run.folder()).display().to_string(),
             notices,
@@ -87,6 +127,12 @@ impl fmt::Display for Plan {
         }
         writeln!(f, "adapters: {} modules, {} trained numbers", self.adapted_modules, self.trained_parameters)?;
         writeln!(f, "{} steps, {} an epoch, {:.2} epochs", self.steps, self.steps_per_epoch, self.epochs)?;
+        let rates = &self.learning_rate;
+        writeln!(f, "optimizer: {}, rates by the schedule {} ({} steps of warm-up)", self.optimizer, rates.schedule, rates.warmup_steps)?;
+        for group in &rates.groups {
+            let decay = group.weight_decay.map(|decay| format!(", weight decay {decay}")).unwrap_or_default();
+            writeln!(f, "  {}: {} numbers at {:e}{decay}", group.name, group.parameters, group.lr)?;
+        }
         write!(f, "memory\n{}", self.memory)?;
         writeln!(f, "output: {}", self.output)
     }

@@ -1,6 +1,7 @@
 //! Everything up to the first step, without loading weights: what `plan` prints and `train` starts from.
 
 use crate::event::{Event, Reporter};
+use crate::groups;
 use crate::latents;
 use crate::lora;
 use crate::model::Model;
@@ -9,13 +10,13 @@ use crate::sample;
 use crate::step::Form;
 use crate::text::{self, Chunking, TextReport};
 use anyhow::{Context, Result, ensure};
-use base::DType;
+use base::{DType, Shape};
 use config::{BadImages, BucketScheme, CaptionConfig, DatasetConfig, RunConfig};
 use data::{CaptionOptions, Dataset, DatasetOptions, FolderNames, MissingCaptions, OnBadImage, Replacement, Scheme};
 use engine::{Backend, Program};
 use models::adapters::Factor;
 use models::{AdapterSpec, Adapters, Module};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
@@ -189,17 +190,24 @@ impl Prepared {
         })
     }
 
-    /// The optimizer for parameters that lie as in `layout`.
-    pub fn optimizer(&self, layout: optim::Layout) -> Result<Box<dyn optim::Optimizer>> {
-        let train = &self.config.train;
-        let params = serde_json::to_value(&train.optimizer_params).context("optimizer parameters are plain numbers")?;
-        let Value::Object(params) = params else { anyhow::bail!("train.optimizer_params is no table") };
-        (self.optimizer_entry()?.build)(&params, layout).context("in train.optimizer_params")
+    /// The trained parameters with their rates, in the session's order.
+    pub fn layout(&self) -> Result<optim::Layout> {
+        let params: Vec<(String, Shape)> = self.adapters.iter().flat_map(|adapter| adapter.params()).collect();
+        let mut places: Vec<(&str, &Shape)> = params.iter().map(|(name, shape)| (name.as_str(), shape)).collect();
+        places.sort_by_key(|(name, _)| *name);
+        groups::layout(&self.config.train, places)
     }
 
-    pub fn optimizer_entry(&self) -> Result<&'static optim::optimizers::Entry> {
-        let name = serde_json::to_value(self.config.train.optimizer).context("optimizer names are texts")?;
-        optim::find(name.as_str().unwrap_or_default())
+    /// The optimizer as the config names it, without state.
+    pub fn chosen(&self) -> Result<optim::Chosen> {
+        optim::choose(&self.config.train.optimizer, &self.config.train.optimizer_params).context("in train.optimizer_params")
+    }
+
+    pub fn optimizer(&self) -> Result<optim::Optimizer> {
+        let (train, layout) = (&self.config.train, self.layout()?);
+        let share = train.do_parameter_swapping.then_some(train.parameter_swapping_factor);
+        let swap = share.map(|share| optim::Swap::new(self.config.seed, share, &layout)).transpose()?;
+        optim::Optimizer::new(self.chosen()?, layout, train.base_lr(), swap)
     }
 }
 
@@ -316,18 +324,5 @@ fn text_side(config: &RunConfig, model: &Model, dataset: &Dataset) -> Result<(Te
 
 fn lr_schedule(config: &RunConfig, steps: u64) -> Result<optim::Schedule> {
     let train = &config.train;
-    let mut params = Map::new();
-    params.insert("warmup_steps".into(), train.lr_scheduler_params.warmup(steps).into());
-    if train.lr_scheduler_params.min_lr > 0.0 {
-        params.insert("min_lr".into(), train.lr_scheduler_params.min_lr.into());
-    }
-    let name = serde_json::to_value(train.lr_scheduler).context("schedule names are texts")?;
-    optim::schedule::parse(name.as_str().unwrap_or_default(), &params, base_lr(config), steps).context("in train.lr_scheduler")
-}
-
-/// The rate that the schedule shapes: the largest of the groups', whose own rates are shares of it.
-pub fn base_lr(config: &RunConfig) -> f64 {
-    let unet = if config.train.train_unet { config.train.unet_lr } else { 0.0 };
-    let text = if config.train.train_text_encoder { config.train.text_encoder_lr } else { 0.0 };
-    unet.max(text)
+    optim::schedule::parse(&train.lr_scheduler, &train.lr_scheduler_params, train.base_lr(), steps).context("in train.lr_scheduler")
 }

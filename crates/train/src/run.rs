@@ -8,17 +8,19 @@ use crate::folder::{RunFolder, Start};
 use crate::interrupt::Interrupt;
 use crate::memory::MemoryPlan;
 use crate::metrics::{Metrics, Row, Seconds, finite, peak_bytes};
-use crate::prepare::{Prepared, TEXT_PROGRAM, base_lr};
+use crate::prepare::{Prepared, TEXT_PROGRAM};
 use crate::sample;
 use crate::save::Saver;
 use crate::state::{self, State};
-use crate::step::{Batch, Loss, Trainer, layout};
+use crate::step::{Batch, Loss, Trainer};
 use crate::text::{Chunking, Embeddings};
 use anyhow::{Context, Result, bail, ensure};
+use config::OnOptimizerChange;
 use data::Cache;
 use engine::session::ParamPlace;
 use engine::{Backend, Session};
 use models::adapters::Factor;
+use optim::{Ema, Optimizer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -91,8 +93,9 @@ fn resume_state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut
     );
     let mut note = |text: String| reporter.report(Event::Notice(text));
     note(format!("going on after step {} of {}", saved.step, run.steps));
-    if saved.lr != base_lr(&run.config) {
-        note(format!("learning rate: config {:e}, saved {:e}; using the config's", base_lr(&run.config), saved.lr));
+    let lr = run.config.train.base_lr();
+    if saved.lr != lr {
+        note(format!("learning rate: config {lr:e}, saved {:e}; using the config's", saved.lr));
     }
     if saved.total_steps != run.steps {
         note(format!(
@@ -164,17 +167,58 @@ pub fn trainer(run: &Prepared, backend: Box<dyn Backend>, saved: Option<&State>,
     run.model.source.release();
     let places = session.params().to_vec();
     let train = &run.config.train;
-    let layout = layout(&session, base_lr(&run.config), train.unet_lr, train.text_encoder_lr)?;
-    let mut optimizer = run.optimizer(layout)?;
+    let mut optimizer = run.optimizer()?;
+    let order = run.layout()?;
+    let same = |(param, place): (&optim::Param, &ParamPlace)| param.name == place.name && param.range() == place.range;
+    assert!(order.params().len() == places.len() && order.params().iter().zip(&places).all(same), "the optimizer's table is the session's");
     let params = match saved {
         Some(state) => {
-            optimizer.load_state(&state.optimizer).context("the saved run can't be continued")?;
-            saved_params(state, &places)?
+            // First the adapters: what they lack says best how the runs differ.
+            let params = saved_params(state, &places)?;
+            load_optimizer(run, &mut optimizer, state, reporter)?;
+            params
         }
         None => first_params(run, &places, reporter)?,
     };
+    let ema = moving_average(run, saved, &places, &params, reporter)?;
     let loss = Loss { schedule: run.model.schedule.clone(), min_snr_gamma: train.min_snr_gamma };
-    Trainer::new(session, index, loss, optimizer, train.max_grad_norm, params)
+    Trainer::new(session, index, loss, (optimizer, ema), train.max_grad_norm, params)
+}
+
+/// The saved state, unless it is another optimizer's and the config says to begin with none.
+fn load_optimizer(run: &Prepared, optimizer: &mut Optimizer, state: &State, reporter: &mut dyn Reporter) -> Result<()> {
+    let saved = &state.optimizer.optimizer;
+    if *saved != optimizer.name() && run.config.train.on_optimizer_change == OnOptimizerChange::Fresh {
+        reporter.report(Event::Notice(format!(
+            "train.optimizer: {} instead of {saved}, with empty optimizer state (train.on_optimizer_change: fresh)",
+            optimizer.name()
+        )));
+        return Ok(());
+    }
+    optimizer.load_state(&state.optimizer).context("the saved run can't be continued")
+}
+
+/// The moving average: the saved one, or one that begins at `params`.
+fn moving_average(
+    run: &Prepared,
+    saved: Option<&State>,
+    places: &[ParamPlace],
+    params: &[f32],
+    reporter: &mut dyn Reporter,
+) -> Result<Option<Ema>> {
+    let config = run.config.train.ema_config;
+    if !config.use_ema {
+        return Ok(None);
+    }
+    let mut ema = Ema::new(config.ema_decay, config.warmup, params)?;
+    match saved.and_then(|state| state.ema.as_ref()) {
+        Some((updates, average)) => ema.resume(*updates, in_order(average, places)?)?,
+        None if saved.is_some() => {
+            reporter.report(Event::Notice("the saved run has no moving average: it begins at the adapters as they are".to_string()));
+        }
+        None => {}
+    }
+    Ok(Some(ema))
 }
 
 /// Fresh adapters, or those of an existing LoRA.
@@ -196,9 +240,16 @@ pub fn flat(factors: &[Factor], places: &[ParamPlace]) -> Result<Vec<f32>> {
 }
 
 fn saved_params(state: &State, places: &[ParamPlace]) -> Result<Vec<f32>> {
+    let params = in_order(&state.params, places)?;
+    ensure!(params.len() == state.params.values().map(Vec::len).sum::<usize>(), "the saved state trains more modules than this config");
+    Ok(params)
+}
+
+/// Saved numbers as one slice, in the session's order.
+fn in_order(saved: &BTreeMap<String, Vec<f32>>, places: &[ParamPlace]) -> Result<Vec<f32>> {
     let mut params = Vec::new();
     for place in places {
-        let values = state.params.get(&place.name).with_context(|| {
+        let values = saved.get(&place.name).with_context(|| {
             format!(
                 "the saved state has no {}: this config trains other modules than the saved run did; set them back, or begin a new run",
                 place.name
@@ -213,7 +264,6 @@ fn saved_params(state: &State, places: &[ParamPlace]) -> Result<Vec<f32>> {
         );
         params.extend(values);
     }
-    ensure!(params.len() == state.params.values().map(Vec::len).sum::<usize>(), "the saved state trains more modules than this config");
     Ok(params)
 }
 
@@ -254,7 +304,7 @@ impl Loop<'_> {
         }
         self.reporter.report(Event::End);
         let path = self.saver.folder.final_lora();
-        self.saver.write_lora(&path, self.trainer.params(), total, self.reporter)?;
+        self.saver.write_lora(&path, self.trainer.published(), total, self.reporter)?;
         self.saver.write_state(&self.trainer, total)?;
         self.reporter.report(Event::Saved(&path));
         if self.run.config.sample.sample_every == 0 || !total.is_multiple_of(self.run.config.sample.sample_every) {
@@ -289,6 +339,7 @@ impl Loop<'_> {
             epoch: (step + 1) as f64 / self.run.batches.steps_per_epoch() as f64,
             loss: finite(update.loss),
             lr,
+            adapted: self.trainer.optimizer().quantities().map(|(name, value)| (name.to_string(), value)).collect(),
             grad_norm: finite(update.grad_norm),
             files: picked.batches.iter().flat_map(|b| &b.items).map(file).collect(),
             skipped: u64::from(!update.applied),
@@ -322,7 +373,7 @@ impl Loop<'_> {
     fn after(&mut self, done: u64) -> Result<()> {
         let due = |every: u64| every > 0 && done.is_multiple_of(every);
         if due(self.run.config.save.save_every) && done < self.run.steps {
-            self.saver.checkpoint(&self.trainer, done, self.reporter)?;
+            self.saver.checkpoint(&mut self.trainer, done, self.reporter)?;
         }
         if due(self.run.config.sample.sample_every) {
             self.sample(done);
@@ -348,31 +399,33 @@ impl Loop<'_> {
 
     fn draw_samples(&mut self, step: u64) -> Result<()> {
         let run = self.run;
-        let current = if run.text_encoder_trains() { Some(self.current_texts()?) } else { None };
-        let texts = current.as_ref().unwrap_or(&self.caches.texts);
-        base::fs::create_dir(&self.saver.folder.samples())?;
-        for (i, request) in run.samples.iter().enumerate() {
-            if self.interrupt.signal().is_some() {
-                return Ok(());
+        let (folder, interrupt, caches) = (self.saver.folder.samples(), self.interrupt, self.caches);
+        base::fs::create_dir(&folder)?;
+        let reporter = &mut *self.reporter;
+        self.trainer.with_published(|session| {
+            let current = if run.text_encoder_trains() { Some(current_texts(run, session)?) } else { None };
+            let texts = current.as_ref().unwrap_or(&caches.texts);
+            for (i, request) in run.samples.iter().enumerate() {
+                if interrupt.signal().is_some() {
+                    return Ok(());
+                }
+                let noise = sample::noise(&run.model, request);
+                let picture = sample::draw(session, &run.model, texts, request, run.config.sample.sampler, &noise)?;
+                let path = folder.join(format!("{}_{step:09}_{i}.png", run.config.name));
+                sample::write_png(&path, &picture)?;
+                reporter.report(Event::Sampled(&path));
             }
-            let noise = sample::noise(&run.model, request);
-            let picture = sample::draw(self.trainer.session(), &run.model, texts, request, run.config.sample.sampler, &noise)?;
-            let path = self.saver.folder.samples().join(format!("{}_{step:09}_{i}.png", run.config.name));
-            sample::write_png(&path, &picture)?;
-            self.reporter.report(Event::Sampled(&path));
-        }
-        Ok(())
+            Ok(())
+        })
     }
+}
 
-    /// Embeddings of the prompts by the text encoder as it is now.
-    fn current_texts(&mut self) -> Result<Embeddings> {
-        let run = self.run;
-        let texts = Embeddings::new(Cache::in_memory(), &run.model, "in training", Chunking::long());
-        let session = self.trainer.session();
-        let program = session.find(TEXT_PROGRAM).context("the text encoder was planned for the samples")?;
-        for text in run.samples.iter().flat_map(|r| r.texts().map(str::to_string)) {
-            texts.encode(&text, &run.model, session, program)?;
-        }
-        Ok(texts)
+/// Embeddings of the prompts by the text encoder as it is now.
+fn current_texts(run: &Prepared, session: &mut Session) -> Result<Embeddings> {
+    let texts = Embeddings::new(Cache::in_memory(), &run.model, "in training", Chunking::long());
+    let program = session.find(TEXT_PROGRAM).context("the text encoder was planned for the samples")?;
+    for text in run.samples.iter().flat_map(|r| r.texts().map(str::to_string)) {
+        texts.encode(&text, &run.model, session, program)?;
     }
+    Ok(texts)
 }

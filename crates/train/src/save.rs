@@ -3,7 +3,7 @@
 use crate::event::{Event, Reporter};
 use crate::folder::RunFolder;
 use crate::lora;
-use crate::prepare::{Prepared, base_lr};
+use crate::prepare::Prepared;
 use crate::state::{self, Manifest, State};
 use crate::step::Trainer;
 use anyhow::{Context, Result};
@@ -30,9 +30,9 @@ pub struct Saver<'a> {
 
 impl Saver<'_> {
     /// LoRA file and state of a step; older ones beyond the number to keep are removed afterwards.
-    pub fn checkpoint(&self, trainer: &Trainer, step: u64, reporter: &mut dyn Reporter) -> Result<PathBuf> {
+    pub fn checkpoint(&self, trainer: &mut Trainer, step: u64, reporter: &mut dyn Reporter) -> Result<PathBuf> {
         let path = self.folder.step_lora(step);
-        self.write_lora(&path, trainer.params(), step, reporter)?;
+        self.write_lora(&path, trainer.published(), step, reporter)?;
         self.write_state(trainer, step)?;
         self.folder.prune_loras(self.run.config.save.max_step_saves_to_keep)?;
         reporter.report(Event::Saved(&path));
@@ -41,18 +41,21 @@ impl Saver<'_> {
 
     /// The state alone: at the start, so that a folder that can't be written is found now, and when a run is interrupted.
     pub fn write_state(&self, trainer: &Trainer, step: u64) -> Result<PathBuf> {
-        let params = self.places.iter().map(|p| (p.name.clone(), trainer.params()[p.range.clone()].to_vec())).collect();
+        let by_name = |values: &[f32]| self.places.iter().map(|p| (p.name.clone(), values[p.range.clone()].to_vec())).collect();
+        let ema = trainer.ema().map(|ema| (ema.updates(), by_name(ema.average())));
         let manifest = Manifest {
             format_version: state::FORMAT_VERSION,
             step,
             total_steps: self.run.steps,
-            lr: base_lr(&self.run.config),
+            lr: self.run.config.train.base_lr(),
             seed: self.run.config.seed,
             sha256: String::new(),
             data: self.data.clone(),
+            ema_updates: ema.as_ref().map(|(updates, _)| *updates),
             settings: self.run.settings()?,
         };
-        let written = state::write(&self.folder.states(), State { manifest, params, optimizer: trainer.optimizer().state() })?;
+        let state = State { manifest, params: by_name(trainer.params()), ema, optimizer: trainer.optimizer().state() };
+        let written = state::write(&self.folder.states(), state)?;
         state::prune(&self.folder.states(), self.run.config.save.max_step_saves_to_keep)?;
         Ok(written)
     }
@@ -88,7 +91,6 @@ impl Saver<'_> {
         let train = &config.train;
         let epochs = |steps: u64| steps.div_ceil(run.batches.steps_per_epoch().max(1));
         let side = |pick: fn(&data::Bucket) -> u32| run.dataset.items.iter().map(|i| u64::from(pick(&i.bucket))).max().unwrap_or(0);
-        let optimizer = run.optimizer_entry().map(|e| e.name).unwrap_or_default();
         let facts = Facts {
             family: Some(run.model.parts.family),
             v_prediction: run.model.schedule.prediction() == Prediction::Velocity,
@@ -101,7 +103,7 @@ impl Saver<'_> {
             learning_rate: train.lr,
             unet_learning_rate: train.train_unet.then_some(train.unet_lr),
             text_encoder_learning_rate: train.train_text_encoder.then_some(train.text_encoder_lr),
-            optimizer: optimizer.to_string(),
+            optimizer: train.optimizer.clone(),
             lr_scheduler: run.lr.name().to_string(),
             lr_warmup_steps: run.lr.warmup_steps(),
             max_grad_norm: (train.max_grad_norm > 0.0).then_some(train.max_grad_norm),

@@ -1,7 +1,7 @@
 //! The checkpoint folder: everything that a resume needs, under `state/<step:09>/`.
 //!
-//! `state.safetensors` holds the adapters in f32 (`param.<name>`) and the optimizer's arrays (`optimizer.<name>.<array>`), with the
-//! optimizer's scalars in its metadata; `manifest.json` holds the step, the length of the schedule, and a hash of the tensors.
+//! `state.safetensors` holds the adapters in f32 (`param.<name>`), their moving average if there is one (`ema.<name>`) and the
+//! optimizer's arrays, f32 or bytes (`optimizer.<name>.<array>`), with the optimizer's scalars in its metadata; `manifest.json` holds the step, the length of the schedule, and a hash of the tensors.
 //! Randomness and data order are pure functions of (seed, step), so nothing of them is stored.
 //!
 //! A folder is written under a temporary name, synced and renamed. A folder whose hash is wrong is passed over for the one before.
@@ -34,6 +34,9 @@ pub struct Manifest {
     pub sha256: String,
     /// Identity of what the data order depends on (items, repeats, buckets, batch size).
     pub data: String,
+    /// Updates that the moving average holds, if there is one.
+    #[serde(default)]
+    pub ema_updates: Option<u64>,
     /// Everything else that decides the result, by config key: a resumed run says what has changed.
     pub settings: BTreeMap<String, String>,
 }
@@ -44,6 +47,8 @@ pub struct State {
     pub manifest: Manifest,
     /// Adapters by name, in memory order.
     pub params: BTreeMap<String, Vec<f32>>,
+    /// The moving average: its number of updates, and its values by the adapters' names.
+    pub ema: Option<(u64, BTreeMap<String, Vec<f32>>)>,
     pub optimizer: optim::State,
 }
 
@@ -77,18 +82,24 @@ pub fn write(root: &Path, mut state: State) -> Result<PathBuf> {
 }
 
 fn write_tensors(path: &Path, state: &State) -> Result<()> {
-    let params = state.params.iter().map(|(name, values)| Ok(entry(format!("param.{name}"), values)));
+    let average = state.ema.as_ref().map(|(_, average)| average);
+    let params = state.params.iter().map(|(name, values)| floats(format!("param.{name}"), values));
+    let average = average.into_iter().flatten().map(|(name, values)| floats(format!("ema.{name}"), values));
     let tensors = state.optimizer.tensors();
     let arrays = tensors.iter().map(|(name, array)| match array {
-        Array::F32(values) => Ok(entry(format!("optimizer.{name}"), values)),
-        Array::U8(_) => bail!("the optimizer array {name} is stored in bytes, which state files of version {FORMAT_VERSION} don't hold"),
+        Array::F32(values) => floats(format!("optimizer.{name}"), values),
+        Array::U8(values) => entry(format!("optimizer.{name}"), DType::U8, values.len(), values),
     });
-    let entries: Vec<Entry> = params.chain(arrays).collect::<Result<_>>()?;
+    let entries: Vec<Entry> = params.chain(average).chain(arrays).collect();
     safetensors::write(path, &entries, &state.optimizer.metadata())
 }
 
-fn entry(name: String, values: &[f32]) -> Entry<'_> {
-    Entry { name, dtype: DType::F32, shape: Shape::from([values.len()]), bytes: Cow::Borrowed(bytemuck::cast_slice(values)) }
+fn floats(name: String, values: &[f32]) -> Entry<'_> {
+    entry(name, DType::F32, values.len(), bytemuck::cast_slice(values))
+}
+
+fn entry(name: String, dtype: DType, elements: usize, bytes: &[u8]) -> Entry<'_> {
+    Entry { name, dtype, shape: Shape::from([elements]), bytes: Cow::Borrowed(bytes) }
 }
 
 /// The newest state that is whole, and a line for each newer one that is not.
@@ -116,17 +127,21 @@ fn read(folder: &Path) -> Result<State> {
     ensure!(hash(&path)? == manifest.sha256, "its tensors are not those that were written (another hash)");
     let file = File::open(&path)?;
     let mut params = BTreeMap::new();
+    let mut average = BTreeMap::new();
     let mut arrays = Vec::new();
     for name in file.names() {
-        let values = file.tensor(name)?.to_f32()?;
+        let tensor = file.tensor(name)?;
         match name.split_once('.') {
-            Some(("param", name)) => drop(params.insert(name.to_string(), values)),
-            Some(("optimizer", name)) => arrays.push((name.to_string(), Array::F32(values))),
+            Some(("param", name)) => drop(params.insert(name.to_string(), tensor.to_f32()?)),
+            Some(("ema", name)) => drop(average.insert(name.to_string(), tensor.to_f32()?)),
+            Some(("optimizer", name)) if tensor.dtype == DType::U8 => arrays.push((name.to_string(), Array::U8(tensor.bytes.to_vec()))),
+            Some(("optimizer", name)) => arrays.push((name.to_string(), Array::F32(tensor.to_f32()?))),
             _ => bail!("it holds the tensor {name}, which is no part of a state"),
         }
     }
     let optimizer = optim::State::from_parts(file.metadata(), arrays)?;
-    Ok(State { manifest, params, optimizer })
+    let ema = manifest.ema_updates.map(|updates| (updates, average));
+    Ok(State { manifest, params, ema, optimizer })
 }
 
 /// Removes the states of all but the newest `keep` steps, and left-over temporary folders.
@@ -177,11 +192,14 @@ mod tests {
             seed: 3,
             sha256: String::new(),
             data: "d".into(),
+            ema_updates: Some(step),
             settings: BTreeMap::new(),
         };
         let mut optimizer = optim::State::new("adamw", 1, step);
         optimizer.params.entry("unet.a.lora_up".into()).or_default().insert("m".into(), Array::F32(vec![0.25, step as f32]));
-        State { manifest, params: BTreeMap::from([("unet.a.lora_up".to_string(), vec![1.5, -0.0])]), optimizer }
+        optimizer.params.entry("unet.a.lora_up".into()).or_default().insert("v".into(), Array::U8(vec![0, 255, 3]));
+        let params = BTreeMap::from([("unet.a.lora_up".to_string(), vec![1.5, -0.0])]);
+        State { manifest, ema: Some((step, params.clone())), params, optimizer }
     }
 
     #[test]
@@ -194,6 +212,7 @@ mod tests {
         let newest = newest.unwrap();
         assert!(damaged.is_empty());
         assert_eq!((newest.manifest.step, &newest.params, &newest.optimizer), (10, &state(10).params, &state(10).optimizer));
+        assert_eq!(newest.ema, state(10).ema);
         std::fs::create_dir(dir.path().join(".000000011.part")).unwrap();
         std::fs::create_dir(dir.path().join("mine")).unwrap();
         prune(dir.path(), 2).unwrap();

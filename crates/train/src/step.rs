@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use diffusion::{NoiseSchedule, weighting};
 use engine::Session;
 use engine::session::Data;
-use optim::{Clip, Layout, Optimizer};
+use optim::{Clip, Ema, Optimizer};
 use std::collections::HashMap;
 
 /// Shape of a micro-batch: it decides which program runs.
@@ -84,55 +84,92 @@ pub struct Trainer {
     session: Session,
     programs: HashMap<Form, usize>,
     loss: Loss,
-    optimizer: Box<dyn Optimizer>,
+    optimizer: Optimizer,
+    ema: Option<Ema>,
     clip: Clip,
     /// 0: gradients are not clipped.
     max_grad_norm: f64,
     params: Vec<f32>,
     gradients: Vec<f32>,
+    /// What is saved and sampled with, where the optimizer trains at another point.
+    published: Vec<f32>,
     staging: Staging,
     /// Σ of weighted losses, and number of items, since the last update.
     group: (f64, usize),
 }
 
 impl Trainer {
-    /// `programs` are the session's training programs; `params` lie as in the session's table.
+    /// `programs` are the session's training programs; `params` lie as in the session's table. With an `ema` that is saved and
+    /// sampled.
     pub fn new(
         mut session: Session,
         programs: HashMap<Form, usize>,
         loss: Loss,
-        optimizer: Box<dyn Optimizer>,
+        (optimizer, ema): (Optimizer, Option<Ema>),
         max_grad_norm: f64,
         params: Vec<f32>,
     ) -> Result<Trainer> {
         session.set_params(&params)?;
         session.clear_gradients()?;
         let (clip, gradients) = (Clip::new(params.len()), vec![0.0; params.len()]);
+        let published = if optimizer.averages() { params.clone() } else { Vec::new() };
         Ok(Trainer {
             session,
             programs,
             loss,
             optimizer,
+            ema,
             clip,
             max_grad_norm,
             params,
             gradients,
+            published,
             staging: Staging::default(),
             group: (0.0, 0),
         })
     }
 
+    /// The parameters that are trained.
     pub fn params(&self) -> &[f32] {
         &self.params
     }
 
-    pub fn optimizer(&self) -> &dyn Optimizer {
-        self.optimizer.as_ref()
+    /// The parameters to save for use: the moving average, or what the optimizer makes of the trained ones.
+    pub fn published(&mut self) -> &[f32] {
+        if let Some(ema) = &self.ema {
+            return ema.average();
+        }
+        if !self.optimizer.averages() {
+            return &self.params;
+        }
+        self.optimizer.publish(&self.params, &mut self.published);
+        &self.published
     }
 
-    /// The session, to sample with: its parameters are the current ones.
+    pub fn optimizer(&self) -> &Optimizer {
+        &self.optimizer
+    }
+
+    pub fn ema(&self) -> Option<&Ema> {
+        self.ema.as_ref()
+    }
+
+    /// The session as it is.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
+    }
+
+    /// Lets `draw` use the session with the published parameters; training goes on with its own.
+    pub fn with_published<T>(&mut self, draw: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        if self.ema.is_none() && !self.optimizer.averages() {
+            return draw(&mut self.session);
+        }
+        self.published();
+        let published = self.ema.as_ref().map_or(self.published.as_slice(), Ema::average);
+        self.session.set_params(published)?;
+        let drawn = draw(&mut self.session);
+        self.session.set_params(&self.params)?;
+        drawn
     }
 
     /// Runs forward and backward of one micro-batch and adds to the group's gradient.
@@ -200,27 +237,17 @@ impl Trainer {
         self.session.clear_gradients()?;
         let loss = sum / items as f64;
         optim::clip::scale(&mut self.gradients, 1.0 / items as f32);
+        self.optimizer.choose(&mut self.gradients);
         let limit = if self.max_grad_norm > 0.0 { self.max_grad_norm } else { f64::INFINITY };
         let clipped = self.clip.clip(&mut self.gradients, limit);
         let applied = loss.is_finite() && clipped.finite();
         if applied {
             self.optimizer.step(&mut self.params, &self.gradients, lr);
             self.session.set_params(&self.params)?;
+            if let Some(ema) = &mut self.ema {
+                ema.update(&self.params);
+            }
         }
         Ok(Update { loss, grad_norm: clipped.norm, applied })
     }
-}
-
-/// The optimizer's table: the session's parameters in their order, in groups of the UNet and the text encoder, whose rates are
-/// `unet_lr` and `text_encoder_lr` times the scheduled share.
-pub fn layout(session: &Session, base_lr: f64, unet_lr: f64, text_encoder_lr: f64) -> Result<Layout> {
-    let mut layout = Layout::new();
-    let unet = layout.add_group("unet", unet_lr / base_lr, None)?;
-    let text = layout.add_group("text_encoder", text_encoder_lr / base_lr, None)?;
-    for place in session.params() {
-        let group = if place.name.starts_with("text_encoder.") { text } else { unet };
-        layout.push(&place.name, place.shape.clone(), group)?;
-    }
-    layout.check()?;
-    Ok(layout)
 }

@@ -13,7 +13,7 @@ use graph::{Recompute, differentiate};
 use models::{AdapterSpec, Adapters, clip, unet, vae};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use velatura_train::step::{Batch, Form, Loss, Text, Trainer, layout};
+use velatura_train::step::{Batch, Form, Loss, Text, Trainer};
 
 fn limit(dtype: DType) -> f64 {
     if dtype == DType::F32 { 1e-4 } else { 2e-2 }
@@ -175,11 +175,11 @@ fn trainer(model: &Tiny, golden: &Golden, dtype: DType) -> Trainer {
         }
     }
     let settings = json!({"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01});
-    let layout = layout(&session, 2e-3, 2e-3, 0.0).unwrap();
-    let optimizer = (optim::find("adamw").unwrap().build)(settings.as_object().unwrap(), layout).unwrap();
+    let chosen = optim::choose("adamw", settings.as_object().unwrap()).unwrap();
+    let optimizer = optim::Optimizer::new(chosen, common::layout(&session), 2e-3, None).unwrap();
     let scheduler = SchedulerConfig::from_json(&model.source.of("unet").scheduler_config().unwrap().to_string()).unwrap();
     let loss = Loss { schedule: NoiseSchedule::new(&scheduler).unwrap(), min_snr_gamma: if model.style == "sd2" { 5.0 } else { 0.0 } };
-    Trainer::new(session, HashMap::from([(form, 0)]), loss, optimizer, 0.0, params).unwrap()
+    Trainer::new(session, HashMap::from([(form, 0)]), loss, (optimizer, None), 0.0, params).unwrap()
 }
 
 fn batch(golden: &Golden, step: usize) -> Batch {

@@ -13,7 +13,7 @@ use serde_json::Map;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use velatura_train::step::{Batch, Form, Loss, Text, Trainer, layout};
+use velatura_train::step::{Batch, Form, Loss, Text, Trainer};
 
 /// From this size on an allocation counts as memory for a tensor. Below are the small change of threads and error texts.
 const TENSOR_BYTES: usize = 4096;
@@ -73,7 +73,7 @@ fn adapters(model: &Tiny) -> Adapters {
 const FORM: Form = Form { batch: 2, size: [12, 16] };
 const TOKENS: usize = 16;
 
-fn trainer(model: &Tiny, dtype: DType, recompute: bool) -> Trainer {
+fn trainer(model: &Tiny, dtype: DType, recompute: bool, optimizer: &str) -> Trainer {
     let adapters = adapters(model);
     let (forward, loss) = model.training_forward(dtype, &adapters, [FORM.batch, FORM.size[0], FORM.size[1]], TOKENS);
     let recompute = if recompute { Recompute::all(&forward) } else { Recompute::none() };
@@ -84,10 +84,13 @@ fn trainer(model: &Tiny, dtype: DType, recompute: bool) -> Trainer {
     assert_eq!(planned.total(), session.allocated_bytes(), "the plan and the backend disagree");
 
     let params: Vec<f32> = adapters.init(7).into_iter().flat_map(|f| f.data).collect();
-    let layout = layout(&session, 1e-3, 1e-3, 1e-3).unwrap();
-    let optimizer = (optim::find("adamw").unwrap().build)(&Map::new(), layout).unwrap();
+    let chosen = optim::choose(optimizer, &Map::new()).unwrap();
+    let planned = chosen.held_bytes(&common::layout(&session));
+    let optimizer = optim::Optimizer::new(chosen, common::layout(&session), 1e-3, None).unwrap();
+    assert_eq!(planned, optimizer.held_bytes(), "the plan and the optimizer disagree");
+    let ema = Some(optim::Ema::new(0.99, true, &params).unwrap()).filter(|_| !optimizer.averages());
     let schedule = NoiseSchedule::new(&SchedulerConfig::stable_diffusion(Prediction::Epsilon)).unwrap();
-    Trainer::new(session, HashMap::from([(FORM, 0)]), Loss { schedule, min_snr_gamma: 5.0 }, optimizer, 1.0, params).unwrap()
+    Trainer::new(session, HashMap::from([(FORM, 0)]), Loss { schedule, min_snr_gamma: 5.0 }, (optimizer, ema), 1.0, params).unwrap()
 }
 
 fn batch(step: u32) -> Batch {
@@ -106,9 +109,12 @@ fn batch(step: u32) -> Batch {
 /// One test for all cases: the counter is the whole process's.
 #[test]
 fn sessions_take_the_planned_bytes_and_steps_allocate_no_tensor_memory() {
-    for ((model, dtype), recompute) in cases().iter().flat_map(|case| [(case, false), (case, true)]) {
+    let cases = cases();
+    let every_path = cases.iter().flat_map(|case| [(case, false, "adamw"), (case, true, "adamw")]);
+    let every_optimizer = optim::OPTIMIZERS.iter().map(|entry| (&cases[0], false, entry.name));
+    for ((model, dtype), recompute, optimizer) in every_path.chain(every_optimizer) {
         WATCHING.store(true, Ordering::SeqCst);
-        let mut trainer = trainer(model, *dtype, recompute);
+        let mut trainer = trainer(model, *dtype, recompute, optimizer);
         WATCHING.store(false, Ordering::SeqCst);
         assert!(COUNT.swap(0, Ordering::SeqCst) > 0, "the counter does not count");
         LARGEST.store(0, Ordering::SeqCst);
@@ -124,6 +130,9 @@ fn sessions_take_the_planned_bytes_and_steps_allocate_no_tensor_memory() {
         batches[1..].iter().for_each(&mut step);
         WATCHING.store(false, Ordering::SeqCst);
         let (count, largest) = (COUNT.swap(0, Ordering::SeqCst), LARGEST.swap(0, Ordering::SeqCst));
-        assert_eq!(count, 0, "{model} {dtype} recompute {recompute}: {count} allocations in two steps, the largest of {largest} bytes");
+        assert_eq!(
+            count, 0,
+            "{model} {dtype} recompute {recompute} {optimizer}: {count} allocations in two steps, the largest of {largest} bytes"
+        );
     }
 }

@@ -99,7 +99,7 @@ impl Terminal {
             self.loss = Some(self.loss.map_or(loss, |mean| 0.95 * mean + 0.05 * loss));
         }
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("loss {:.4}  lr {:.2e}", self.loss.unwrap_or(f64::NAN), row.lr));
+            bar.set_message(format!("loss {:.4}  lr {:.2e}{}", self.loss.unwrap_or(f64::NAN), row.lr, adapted(row)));
             bar.set_position(row.step);
         } else if row.step.is_multiple_of(self.log_every) || row.step == self.total || row.step == self.first_step + 1 {
             output::say(self.plain_step(row));
@@ -111,16 +111,22 @@ impl Terminal {
         let left = Duration::from_secs_f64(each * (self.total - row.step) as f64);
         let number = |value: Option<f64>| value.map_or("not finite".to_string(), |v| format!("{v:.4}"));
         format!(
-            "step {}/{}  loss {}  mean {:.4}  lr {:.2e}  norm {}  {each:.2} s/step  {} left",
+            "step {}/{}  loss {}  mean {:.4}  lr {:.2e}{}  norm {}  {each:.2} s/step  {} left",
             row.step,
             self.total,
             number(row.loss),
             self.loss.unwrap_or(f64::NAN),
             row.lr,
+            adapted(row),
             number(row.grad_norm),
             indicatif::HumanDuration(left)
         )
     }
+}
+
+/// What an adaptive optimizer has arrived at, as `  d 1.20e-5`.
+fn adapted(row: &Row) -> String {
+    row.adapted.iter().map(|(name, value)| format!("  {name} {value:.2e}")).collect()
 }
 
 impl Reporter for Terminal {

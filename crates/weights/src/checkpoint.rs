@@ -159,13 +159,13 @@ impl Checkpoint {
         &self.unused
     }
 
-    /// Element type and shape, without touching the tensor's bytes. `None` if the tensor is missing or of a type that can't be read.
+    /// Element type and shape, without touching the tensor's bytes. `None` if the tensor is missing or of a type that is no weight's.
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         let place = self.places.get(name)?;
         let info = self.files[place.file].info(&place.key)?;
         match info.dtype {
+            Stored::Known(DType::U32 | DType::U8) | Stored::Other(_) => None,
             Stored::Known(dtype) => Some((dtype, canonical_shape(&info.shape, place.transform))),
-            Stored::Other(_) => None,
         }
     }
 

@@ -112,7 +112,7 @@ impl File {
         match &info.dtype {
             Stored::Known(dtype) => Ok(Tensor { dtype: *dtype, shape: info.shape.clone(), bytes: &self.map[info.range.clone()] }),
             Stored::Other(dtype) => bail!(
-                "tensor {name} of {} is stored as {dtype}, which this version can't read (it reads F32, F16, BF16 and U32)",
+                "tensor {name} of {} is stored as {dtype}, which this version can't read (it reads F32, F16, BF16, U32 and U8)",
                 self.path.display()
             ),
         }

@@ -28,6 +28,7 @@ impl Bytes {
 
     fn of(dtype: DType, values: &[f32]) -> Bytes {
         let encoded = match dtype {
+            DType::U8 => values.iter().map(|v| *v as u8).collect(),
             DType::U32 => values.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
             _ => base::dtype::from_f32(dtype, values).unwrap(),
         };

@@ -1,107 +1,243 @@
-//! What an optimizer is, and THE list of those that a config can name.
+//! What an optimizer's rule is, and THE list of those that a config can name.
 
+mod adafactor;
+mod adagrad;
+mod adam;
+mod adam8bit;
 mod adamw;
+mod adamw8bit;
+mod adamw_schedulefree;
+mod automagic;
+mod automagic2;
+mod automagic3;
+mod came;
+mod dadaptadam;
+mod dadaptlion;
+mod factored;
+mod lion;
+mod lion8bit;
+mod muon;
+mod prodigy;
+mod prodigy8bit;
+mod radam;
+mod sgd;
 
-pub use adamw::AdamW;
-
-use crate::hyper::unknown_name;
-use crate::{Layout, State};
+use crate::Layout;
+use crate::cells::{Cells, Spec};
+use crate::hyper::{Hyper, plain, unknown_name};
+use crate::optimizer::Scalars;
+use crate::table::{Grain, Table};
 use anyhow::Result;
 use serde_json::{Map, Value};
 
-/// Applies gradients to parameters. Works element by element or in a fixed order: the result never depends on the thread count.
-pub trait Optimizer: Send {
-    /// The name in configs and saved states.
-    fn name(&self) -> &'static str;
+/// How parameters move. A rule holds settings; what it keeps between steps is in the cells and scalars that it asks for.
+pub trait Rule: Send {
+    /// How finely parameters may be cut.
+    fn grain(&self) -> Grain {
+        Grain::Chunk
+    }
 
-    /// Steps applied so far.
-    fn steps(&self) -> u64;
+    /// The arrays that it keeps. [`Step::cells`] has them in this order.
+    fn cells(&self) -> Vec<Spec>;
 
-    /// Bytes of state that this optimizer really holds.
-    fn state_bytes(&self) -> u64;
+    /// The numbers that it keeps, and what they begin with.
+    fn scalars(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
 
-    /// One update of `params` by `grads` (both laid out by the [`Layout`] it was made for) at the scheduled rate `lr`,
-    /// which each group multiplies with its own factor. Allocates nothing. The gradients must be finite.
-    fn step(&mut self, params: &mut [f32], grads: &[f32], lr: f64);
+    /// Those of its numbers that people want to see while it trains.
+    fn shown(&self) -> &'static [&'static str] {
+        &[]
+    }
 
-    /// A copy of everything that a resume needs.
-    fn state(&self) -> State;
+    /// Bytes that it needs within a step.
+    fn scratch_bytes(&self, _layout: &Layout) -> u64 {
+        0
+    }
 
-    /// Takes a saved state. On an error (see [`crate::StateError`]) nothing has changed.
-    fn load_state(&mut self, state: &State) -> Result<()>;
+    /// Takes those bytes.
+    fn prepare(&mut self, _layout: &Layout) {}
+
+    /// One update. Allocates nothing.
+    fn step(&mut self, step: Step);
+
+    /// Whether it trains at another point than the one to save.
+    fn averages(&self) -> bool {
+        false
+    }
+
+    /// Turns the trained parameters into those to save.
+    fn publish(&self, _table: &Table, _cells: &[Cells], _params: &mut [f32]) {}
 }
 
-/// Makes an optimizer from `optimizer_params` and the table of parameters.
-pub type Build = fn(&Map<String, Value>, Layout) -> Result<Box<dyn Optimizer>>;
+/// All that a rule works on in one step.
+pub struct Step<'a> {
+    /// Counted from 1.
+    pub number: u64,
+    /// The scheduled rate, before the groups' factors.
+    pub lr: f64,
+    /// The rate that the schedule shapes: lr / base_lr is the schedule's share.
+    pub base_lr: f64,
+    pub params: &'a mut [f32],
+    pub grads: &'a [f32],
+    pub table: &'a mut Table,
+    pub cells: &'a mut [Cells],
+    pub scalars: Scalars<'a>,
+}
 
-/// One row of the list: what a plan needs to know before anything is built.
+impl Step<'_> {
+    /// What the schedule makes of the base rate now; 1 for a rate of 0, which has no shape.
+    pub fn share(&self) -> f64 {
+        if self.base_lr > 0.0 { self.lr / self.base_lr } else { 1.0 }
+    }
+}
+
+/// The arrays of a rule that asked for `N`.
+fn of<const N: usize>(cells: &mut [Cells]) -> &mut [Cells; N] {
+    cells.try_into().expect("a rule is given the arrays that it lists")
+}
+
+/// Where a rate belongs that users would call usual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// When the config gives none.
+    pub default: f64,
+    /// Below and above these the user is told.
+    pub usual: [f64; 2],
+}
+
+/// One row of the list.
 pub struct Entry {
+    /// In configs, printed plans and saved states.
     pub name: &'static str,
-    /// Bytes of state for each trained parameter.
-    pub state_bytes_per_param: u64,
-    /// Builds it from `optimizer_params` of a config.
-    pub build: Build,
+    /// What other programs call it. Compared without case, `_`, `-`, and what stands before a dot.
+    pub aliases: &'static [&'static str],
+    pub rates: Rates,
+    /// Version of its saved state.
+    pub version: u32,
+    pub parse: fn(&mut Hyper) -> Result<Box<dyn Rule>>,
 }
 
 /// Every optimizer that a config can name.
-pub static OPTIMIZERS: &[Entry] = &[Entry {
-    name: adamw::NAME,
-    state_bytes_per_param: adamw::STATE_BYTES_PER_PARAM,
-    build: |given, layout| Ok(Box::new(AdamW::parse(given, layout)?)),
-}];
+pub static OPTIMIZERS: &[Entry] = &[
+    adamw::ENTRY,
+    adam::ENTRY,
+    adamw8bit::ENTRY,
+    adam8bit::ENTRY,
+    lion::ENTRY,
+    lion8bit::ENTRY,
+    sgd::ENTRY,
+    sgd::NESTEROV,
+    adagrad::ENTRY,
+    radam::ENTRY,
+    adafactor::ENTRY,
+    prodigy::ENTRY,
+    prodigy8bit::ENTRY,
+    dadaptadam::ENTRY,
+    dadaptlion::ENTRY,
+    automagic::ENTRY,
+    automagic2::ENTRY,
+    automagic3::ENTRY,
+    came::ENTRY,
+    muon::ENTRY,
+    adamw_schedulefree::ENTRY,
+];
 
-/// The optimizer of that name, or an error with the list of names and the nearest. Case does not matter.
+/// Usual rates of optimizers that find their step by themselves: lr is a factor on it.
+const FACTOR: Rates = Rates { default: 1.0, usual: [0.1, 10.0] };
+/// Usual rates of Adam's kind.
+const ADAM: Rates = Rates { default: 1e-4, usual: [1e-7, 1e-1] };
+
+/// An optimizer with its settings read.
+pub struct Chosen {
+    pub name: &'static str,
+    pub version: u32,
+    pub rates: Rates,
+    /// The settings, defaults included, under their first names.
+    pub params: Map<String, Value>,
+    pub(crate) rule: Box<dyn Rule>,
+}
+
+impl Chosen {
+    /// Bytes that it will hold for parameters that lie as in `layout`: state and scratch.
+    pub fn held_bytes(&self, layout: &Layout) -> u64 {
+        self.rule.cells().iter().map(|spec| spec.kind.bytes(layout)).sum::<u64>() + self.rule.scratch_bytes(layout)
+    }
+
+    /// Whether what it trains is not what is saved and sampled.
+    pub fn averages(&self) -> bool {
+        self.rule.averages()
+    }
+}
+
+/// The row of that name, or an error with the list of names and the nearest.
 pub fn find(name: &str) -> Result<&'static Entry> {
-    let names: Vec<&str> = OPTIMIZERS.iter().map(|e| e.name).collect();
-    let lower = name.to_lowercase();
-    OPTIMIZERS.iter().find(|e| e.name == lower).ok_or_else(|| unknown_name("optimizer", name, &names))
+    let wanted = plain(name);
+    let is = |known: &&str| plain(known) == wanted;
+    let found = OPTIMIZERS.iter().find(|entry| is(&entry.name) || entry.aliases.iter().any(|alias| is(&alias)));
+    let names: Vec<&str> = OPTIMIZERS.iter().map(|entry| entry.name).collect();
+    found.ok_or_else(|| unknown_name("optimizer", &name.trim().to_lowercase(), &names))
+}
+
+/// The optimizer of that name with the settings of `optimizer_params`.
+pub fn choose(name: &str, params: &Map<String, Value>) -> Result<Chosen> {
+    let entry = find(name)?;
+    let owner = format!("optimizer {}", entry.name);
+    let mut hyper = Hyper::new(&owner, params);
+    let rule = (entry.parse)(&mut hyper)?;
+    Ok(Chosen { name: entry.name, version: entry.version, rates: entry.rates, params: hyper.finish()?, rule })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Shape;
 
     #[test]
-    fn names_are_found_in_any_case_and_unknown_ones_refused_with_the_list() {
-        assert_eq!(find("AdamW").unwrap().name, "adamw");
+    fn names_are_found_as_users_write_them_and_unknown_ones_refused_with_the_nearest() {
+        for (written, name) in [
+            ("AdamW", "adamw"),
+            ("adamw_8bit", "adamw8bit"),
+            ("adamw8", "adamw8bit"),
+            ("PagedAdamW8bit", "adamw8bit"),
+            ("bitsandbytes.optim.Lion8bit", "lion8bit"),
+            ("prodigyopt", "prodigy"),
+            ("dadaptation", "dadaptadam"),
+            ("DAdaptLion", "dadaptlion"),
+            ("SGDNesterov", "sgdnesterov"),
+            ("AdamWScheduleFree", "adamw_schedulefree"),
+            ("transformers.optimization.Adafactor", "adafactor"),
+            ("automagic_3", "automagic3"),
+            (" CAME ", "came"),
+        ] {
+            assert_eq!(find(written).map(|entry| entry.name).unwrap(), name, "{written}");
+        }
         let error = find("adanw").err().unwrap().to_string();
-        assert!(error.contains("did you mean adamw?"), "{error}");
+        assert!(error.contains("did you mean adamw?") && error.contains("prodigy"), "{error}");
+        assert!(find("").is_err());
     }
 
-    /// For every optimizer: the planned state size is the real one, the state survives saving, and a run that was
-    /// interrupted and resumed has the same bits as one that was not, on any number of threads.
     #[test]
-    fn every_optimizer_resumes_bit_for_bit_and_keeps_its_planned_size() {
+    fn no_two_rows_share_a_name() {
+        let names = OPTIMIZERS.iter().flat_map(|entry| entry.aliases.iter().chain([&entry.name]).map(|name| plain(name)));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn every_optimizer_reads_its_own_settings_back_and_refuses_foreign_ones() {
         for entry in OPTIMIZERS {
-            let mut layout = Layout::new();
-            let unet = layout.add_group("unet", 1.0, None).unwrap();
-            let text = layout.add_group("text", 0.25, Some(0.5)).unwrap();
-            layout.push("unet.a.lora_down", Shape::from([300, 70]), unet).unwrap();
-            layout.push("text.a.lora_down", Shape::from([7, 5]), text).unwrap();
-            let run = |threads: usize, interrupted: bool| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                let mut optimizer = (entry.build)(&Map::new(), layout.clone()).unwrap();
-                assert_eq!(optimizer.state_bytes(), entry.state_bytes_per_param * layout.elements() as u64);
-                let mut params = vec![0.5; layout.elements()];
-                let mut grads = vec![0.0; layout.elements()];
-                for step in 0..6 {
-                    base::Rng::new(9, "test", &[step]).fill_normal(&mut grads);
-                    if interrupted && step == 3 {
-                        let state = optimizer.state();
-                        let tensors: Vec<_> = state.tensors().into_iter().map(|(name, array)| (name, array.clone())).collect();
-                        optimizer = (entry.build)(&Map::new(), layout.clone()).unwrap();
-                        optimizer.load_state(&State::from_parts(&state.metadata(), tensors).unwrap()).unwrap();
-                        assert_eq!(optimizer.steps(), 3);
-                    }
-                    pool.install(|| optimizer.step(&mut params, &grads, 1e-2));
-                }
-                params
-            };
-            let whole = run(1, false);
-            assert!(whole.iter().all(|p| p.is_finite() && *p != 0.5), "{}: a parameter did not move", entry.name);
-            assert_eq!(whole, run(1, true), "{}: resume", entry.name);
-            assert_eq!(whole, run(3, false), "{}: threads", entry.name);
+            let first = choose(entry.name, &Map::new()).unwrap().params;
+            assert_eq!(choose(entry.name, &first).unwrap().params, first, "{}", entry.name);
+            let wrong = Map::from_iter([("no_such_setting".to_string(), 1.into())]);
+            let error = choose(entry.name, &wrong).err().unwrap().to_string();
+            assert!(error.contains("no_such_setting") && error.contains("known: "), "{error}");
+            for (key, value) in &first {
+                let bad = Map::from_iter([(key.clone(), serde_json::json!({"not": "a value"}))]);
+                assert!(choose(entry.name, &bad).err().unwrap().to_string().contains(key.as_str()), "{} {key} {value}", entry.name);
+            }
         }
     }
 }

@@ -144,3 +144,8 @@ pub fn assert_close(what: &str, a: &[f32], b: &[f32], limit: f64) {
     let distance = relative_l2(a, b);
     assert!(distance < limit, "{what}: relative distance {distance:.2e}, limit {limit:.0e}");
 }
+
+/// All of a session's parameters in one group.
+pub fn layout(session: &Session) -> optim::Layout {
+    optim::Layout::uniform(session.params().iter().map(|place| (place.name.clone(), place.shape.clone()))).unwrap()
+}

@@ -4,6 +4,7 @@
 mod bench;
 mod lora_files;
 mod mistakes;
+mod optimizers;
 mod place;
 mod plan;
 mod repeat;

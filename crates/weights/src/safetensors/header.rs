@@ -23,6 +23,7 @@ impl Stored {
             "F16" => Stored::Known(DType::F16),
             "BF16" => Stored::Known(DType::BF16),
             "U32" => Stored::Known(DType::U32),
+            "U8" => Stored::Known(DType::U8),
             other => Stored::Other(other.to_owned()),
         }
     }
@@ -35,7 +36,7 @@ impl Stored {
                 "F64" | "I64" | "U64" | "C64" => Some(8),
                 "I32" => Some(4),
                 "I16" | "U16" => Some(2),
-                "I8" | "U8" | "BOOL" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" | "F8_E4M3FNUZ" | "F8_E5M2FNUZ" => Some(1),
+                "I8" | "BOOL" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" | "F8_E4M3FNUZ" | "F8_E5M2FNUZ" => Some(1),
                 _ => None,
             },
         }

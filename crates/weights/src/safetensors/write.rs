@@ -65,5 +65,6 @@ fn stored_name(dtype: DType) -> &'static str {
         DType::BF16 => "BF16",
         DType::F16 => "F16",
         DType::U32 => "U32",
+        DType::U8 => "U8",
     }
 }

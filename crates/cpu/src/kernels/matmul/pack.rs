@@ -24,7 +24,7 @@ macro_rules! with_float {
                 type $type = f16;
                 $body
             }
-            DType::U32 => unreachable!("matrices are floats"),
+            DType::U32 | DType::U8 => unreachable!("matrices are floats"),
         }
     };
 }
