@@ -1,4 +1,5 @@
 //! Optimizers and schedules against the packages that users know; `tools/golden/optim/*.py` made the numbers.
+#![allow(clippy::unwrap_used)]
 
 use base::Shape;
 use serde_json::Value;

@@ -174,7 +174,7 @@ impl Chosen {
 pub fn find(name: &str) -> Result<&'static Entry> {
     let wanted = plain(name);
     let is = |known: &&str| plain(known) == wanted;
-    let found = OPTIMIZERS.iter().find(|entry| is(&entry.name) || entry.aliases.iter().any(|alias| is(&alias)));
+    let found = OPTIMIZERS.iter().find(|entry| is(&entry.name) || entry.aliases.iter().any(is));
     let names: Vec<&str> = OPTIMIZERS.iter().map(|entry| entry.name).collect();
     found.ok_or_else(|| unknown_name("optimizer", &name.trim().to_lowercase(), &names))
 }

@@ -116,7 +116,7 @@ pub fn parse(name: &str, params: &Map<String, Value>, base_lr: f64, total: u64) 
 fn find(name: &str) -> Result<&'static Entry> {
     let wanted = plain(name);
     let is = |known: &&str| plain(known) == wanted;
-    let found = SCHEDULES.iter().find(|entry| is(&entry.name) || entry.aliases.iter().any(|alias| is(&alias)));
+    let found = SCHEDULES.iter().find(|entry| is(&entry.name) || entry.aliases.iter().any(is));
     let names: Vec<&str> = SCHEDULES.iter().map(|entry| entry.name).collect();
     found.ok_or_else(|| unknown_name("learning-rate schedule", &name.trim().to_lowercase(), &names))
 }
