@@ -75,8 +75,8 @@ section! {
         r#type: String,
     }
     no effect {
-        num_workers: "latents are cached, so no loader has to keep up",
-        prefetch_factor: "latents are cached, so no loader has to keep up",
+        num_workers: "all datasets share the workers of the section dataloader",
+        prefetch_factor: "all datasets share the workers of the section dataloader",
         cache_latents_num_workers: "all cores decode",
         load_image_when_caching_latents: "pictures are decoded when they are encoded",
         replay_transforms: "every random draw is reproducible",
@@ -92,6 +92,16 @@ section! {
         full_size_control_images: true, inpaint_path: "", alpha_mask: false, mask_path: "", unconditional_path: "", invert_mask: false,
         mask_min_value: 0, cache_tensors_to_disk: false, cache_clip_vision_to_disk: false, standardize_images: false,
         loss_multiplier: 1.0, square_crop: false, auto_frame_count: false, controls: "", do_i2v: false, do_audio: false,
+    }
+}
+
+impl RawDataset {
+    /// Takes over what the section `dataloader` says of caches where the dataset itself says nothing.
+    pub fn with_caches(mut self, [memory, disk]: [Option<Flag>; 2]) -> RawDataset {
+        if self.cache_latents.is_none() && self.cache_latents_to_disk.is_none() {
+            (self.cache_latents, self.cache_latents_to_disk) = (memory, disk);
+        }
+        self
     }
 }
 

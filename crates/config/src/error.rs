@@ -1,44 +1,44 @@
 //! What the YAML reader reports, as one line with file, line and column, and the nearest key to a mistyped one.
 
-use crate::section::keys_of;
+use crate::section::{dotted, keys_of};
 use serde_saphyr::Error as YamlError;
 
-/// Turns an error of the reader of `text` into `file:line:column: what is wrong`.
-pub(crate) fn explain(error: &YamlError, text: &str, origin: &str) -> anyhow::Error {
-    let bare = error.without_snippet();
-    let Some(at) = bare.location().filter(|at| at.line() > 0) else {
-        return anyhow::anyhow!("{origin}: {}", message(bare));
+/// What the reader says, and the path of the key that it was at (`datasets[0].resolution`, `.` for the whole file).
+pub(crate) struct Failure {
+    pub error: YamlError,
+    pub path: String,
+}
+
+/// Turns an error of the reader into `file:line:column: what is wrong`.
+pub(crate) fn explain(failure: &Failure, origin: &str) -> anyhow::Error {
+    let bare = failure.error.without_snippet();
+    // The reader was between two keys where the path ends in a question mark, and at the top where it is a dot.
+    let path = failure.path.trim_end_matches('?').trim_end_matches('.');
+    let text = match bare {
+        YamlError::SerdeUnknownField { field, expected, .. } => unknown_key(field, parent(path, field), expected),
+        YamlError::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{}` is given twice", dotted(parent(path, key), key)),
+        _ if path.is_empty() => message(bare),
+        _ => format!("`{path}`: {}", message(bare)),
     };
-    let key = if names_its_key(bare) { None } else { key_at(text, at.line() as usize, at.column() as usize) };
-    let key = key.map(|key| format!("`{key}`: ")).unwrap_or_default();
-    anyhow::anyhow!("{origin}:{}:{}: {key}{}", at.line(), at.column(), message(bare))
-}
-
-/// Errors about a key itself name it; errors about its value are told after the key.
-fn names_its_key(error: &YamlError) -> bool {
-    matches!(error, YamlError::SerdeUnknownField { .. } | YamlError::DuplicateMappingKey { .. })
-}
-
-/// The key that a line holds at a column (both counted from 1), or before it on the same line; it may stand in quotes.
-fn key_at(text: &str, line: usize, column: usize) -> Option<String> {
-    let line: Vec<char> = text.lines().nth(line.checked_sub(1)?)?.chars().collect();
-    let is_key = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
-    let is_bare = |c: &&char| !matches!(c, '"' | '\'');
-    let start = column.checked_sub(1)?;
-    let rest: Vec<char> = line.get(start..)?.iter().filter(is_bare).copied().collect();
-    let after: String = rest.iter().take_while(|c| is_key(c)).collect();
-    if !after.is_empty() && rest.get(after.len()) == Some(&':') {
-        return Some(after);
+    match bare.location().filter(|at| at.line() > 0) {
+        Some(at) => anyhow::anyhow!("{origin}:{}:{}: {text}", at.line(), at.column()),
+        None => anyhow::anyhow!("{origin}: {text}"),
     }
-    let colon = line[..start].iter().rposition(|c| *c == ':')?;
-    let before: String = line[..colon].iter().rev().filter(is_bare).take_while(|c| is_key(c)).collect();
-    (!before.is_empty()).then(|| before.chars().rev().collect())
+}
+
+/// The path of the section that holds `key`; empty for the top.
+fn parent<'a>(path: &'a str, key: &str) -> &'a str {
+    match path.strip_suffix(key) {
+        Some("") => "",
+        Some(section) if section.ends_with('.') => section.trim_end_matches('.'),
+        _ => path,
+    }
 }
 
 /// What is wrong, without the place: the lines of an override's little document mean nothing to the user.
 pub(crate) fn message(error: &YamlError) -> String {
     match error {
-        YamlError::SerdeUnknownField { field: invalid, expected, .. } => unknown_key(invalid, expected),
+        YamlError::SerdeUnknownField { field: invalid, expected, .. } => unknown_key(invalid, "", expected),
         YamlError::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is given twice"),
         YamlError::Unexpected { expected: "mapping start", .. } => "expected keys with values here".to_string(),
         YamlError::Unexpected { expected: "sequence start", .. } => {
@@ -58,22 +58,22 @@ fn in_our_words(text: String) -> String {
     rows.iter().find(|(sign, _)| text.contains(sign)).map_or(text, |(_, ours)| ours.to_string())
 }
 
-fn unknown_key(key: &str, expected: &[&str]) -> String {
+fn unknown_key(key: &str, section: &str, expected: &[&str]) -> String {
+    let path = dotted(section, key);
     if let Some(near) = base::nearest::nearest(key, expected.iter().copied()) {
-        return format!("unknown key `{key}`; the nearest key is `{near}`");
+        return format!("unknown key `{path}`; the nearest key is `{}`", dotted(section, near));
     }
     let shown = &expected[..expected.len().min(24)];
+    let more = if expected.len() > shown.len() { ", …" } else { "" };
     match section_with(key) {
-        Some(section) => format!("unknown key `{key}` here; it belongs under `{section}`"),
-        None => {
-            format!("unknown key `{key}`; the keys here are {}{}", shown.join(", "), if expected.len() > shown.len() { ", …" } else { "" })
-        }
+        Some(section) => format!("unknown key `{path}`; it belongs under `{section}`"),
+        None => format!("unknown key `{path}`; the keys here are {}{more}", shown.join(", ")),
     }
 }
 
 /// The section that knows `key`, for keys that were put one level too high or under the wrong heading.
 fn section_with(key: &str) -> Option<&'static str> {
-    let sections: [(&str, &[&str]); 8] = [
+    let sections: [(&str, &[&str]); 9] = [
         ("train", keys_of::<crate::train::RawTrain>()),
         ("network", keys_of::<crate::network::RawNetwork>()),
         ("model", keys_of::<crate::model::RawModel>()),
@@ -82,6 +82,7 @@ fn section_with(key: &str) -> Option<&'static str> {
         ("save", keys_of::<crate::save::RawSave>()),
         ("memory", keys_of::<crate::memory::RawMemory>()),
         ("logging", keys_of::<crate::logging::RawLogging>()),
+        ("dataloader", keys_of::<crate::dataloader::RawDataloader>()),
     ];
     sections.into_iter().find(|(_, keys)| keys.contains(&key)).map(|(name, _)| name)
 }

@@ -1,6 +1,6 @@
 //! The two shapes of a file: flat, and ai-toolkit's job (`job: extension`, `config.process[0]`).
 
-use crate::error::explain;
+use crate::error::{Failure, explain};
 use crate::run::RawRun;
 use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
@@ -34,17 +34,22 @@ pub(crate) fn read(text: &str, origin: &str, notices: &mut Vec<String>) -> Resul
     ensure!(!text.trim().is_empty(), "{origin} is empty");
     match parse::<Shape>(text) {
         Ok(shape) if shape.job.is_some() || shape.config.is_some() => read_job(text, origin, notices),
-        _ => parse(text).map_err(|e| explain(&e, text, origin)),
+        _ => parse(text).map_err(|e| explain(&e, origin)),
     }
 }
 
 /// Typed reading with the strictness that every file gets: YAML 1.2 booleans, no duplicate keys.
-pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> std::result::Result<T, serde_saphyr::Error> {
-    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true })
+pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Box<Failure>> {
+    let mut track = serde_path_to_error::Track::new();
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let read = serde_saphyr::with_deserializer_from_str_with_options(text, options, |document| {
+        T::deserialize(serde_path_to_error::Deserializer::new(document, &mut track))
+    });
+    read.map_err(|error| Box::new(Failure { error, path: track.path().to_string() }))
 }
 
 fn read_job(text: &str, origin: &str, notices: &mut Vec<String>) -> Result<RawRun> {
-    let job: Job = parse(text).map_err(|e| explain(&e, text, origin))?;
+    let job: Job = parse(text).map_err(|e| explain(&e, origin))?;
     if let Some(kind) = job.job.filter(|kind| kind != "extension" && kind != "train") {
         bail!("{origin}: job: {kind} is not a training job; only `extension` and `train` are");
     }

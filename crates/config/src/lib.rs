@@ -9,6 +9,7 @@
 
 mod error;
 mod job;
+mod older;
 mod overrides;
 mod path;
 mod scalar;
@@ -16,6 +17,7 @@ mod section;
 mod text;
 
 pub mod caption;
+pub mod dataloader;
 pub mod dataset;
 pub mod ema;
 pub mod logging;
@@ -28,9 +30,11 @@ pub mod param_group;
 pub mod run;
 pub mod sample;
 pub mod save;
+pub mod schema;
 pub mod train;
 
 pub use caption::{CaptionConfig, MissingCaptions};
+pub use dataloader::DataloaderConfig;
 pub use dataset::{BadImages, BucketScheme, DatasetConfig};
 pub use ema::EmaConfig;
 pub use logging::LoggingConfig;

@@ -24,8 +24,11 @@ section! {
         is_v2: Flag,
         /// 1: the text encoder's last layer; 2: the one before it; …
         clip_skip: Whole,
+        /// Of older files: `train.optimizer` in its 8-bit form.
+        use_8bit_optimizer: Flag,
     }
     no effect {
+        enable_xformers: "attention has one implementation",
         low_vram: "memory is planned, see the section memory",
         quantize: "base weights are held as model.dtype says",
         quantize_te: "text-encoder weights are held as model.dtype says",

@@ -14,7 +14,7 @@ pub(crate) fn apply(raw: RawRun, key: &str, value: &str) -> Result<RawRun> {
     ensure!(!value.contains('\n'), "{origin}: the value must be one line");
     let parts: Vec<&str> = key.split('.').collect();
     let (document, index) = document(&parts, value, &origin)?;
-    let overlay: RawRun = parse(&document).map_err(|e| anyhow::anyhow!("{origin}: {}", message(e.without_snippet())))?;
+    let overlay: RawRun = parse(&document).map_err(|e| anyhow::anyhow!("{origin}: {}", message(e.error.without_snippet())))?;
     let mut merged = serde_json::to_value(&raw).context("the config can't be held as JSON")?;
     let overlay = serde_json::to_value(&overlay).context("the override can't be held as JSON")?;
     if let Some(index) = index {

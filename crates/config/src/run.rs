@@ -1,5 +1,6 @@
 //! The whole config: top-level keys and the sections.
 
+use crate::dataloader::{DataloaderConfig, RawDataloader};
 use crate::dataset::{DatasetConfig, RawDataset};
 use crate::logging::{LoggingConfig, RawLogging};
 use crate::memory::{MemoryConfig, RawMemory};
@@ -34,6 +35,8 @@ section! {
         model: RawModel,
         network: RawNetwork,
         datasets: Vec<RawDataset>,
+        dataloader: RawDataloader,
+        #[serde(alias = "training")]
         train: RawTrain,
         save: RawSave,
         sample: RawSample,
@@ -72,6 +75,7 @@ pub struct RunConfig {
     pub model: ModelConfig,
     pub network: NetworkConfig,
     pub datasets: Vec<DatasetConfig>,
+    pub dataloader: DataloaderConfig,
     pub train: TrainConfig,
     pub save: SaveConfig,
     pub sample: SampleConfig,
@@ -95,9 +99,29 @@ impl RunConfig {
     }
 }
 
+/// Every key of every section that can't be honoured: all in one error, so that a file is mended in one go.
+fn refused(raw: &RawRun) -> Vec<String> {
+    let mut keys = raw.refused("");
+    keys.extend(raw.model.iter().flat_map(|s| s.refused("model")));
+    keys.extend(raw.network.iter().flat_map(|s| s.refused("network")));
+    keys.extend(raw.datasets.iter().flatten().enumerate().flat_map(|(i, s)| s.refused(&format!("datasets[{i}]"))));
+    keys.extend(raw.train.iter().flat_map(|s| s.refused("train")));
+    keys.extend(raw.save.iter().flat_map(|s| s.refused("save")));
+    keys.extend(raw.sample.iter().flat_map(|s| s.refused("sample")));
+    keys.extend(raw.logging.iter().flat_map(|s| s.refused("logging")));
+    keys
+}
+
 /// Checks everything that can be checked without touching the machine, and fills defaults.
-pub(crate) fn resolve(raw: RawRun, notices: &mut Vec<String>) -> Result<RunConfig> {
+pub(crate) fn resolve(mut raw: RawRun, notices: &mut Vec<String>) -> Result<RunConfig> {
+    crate::section::refuse(&refused(&raw))?;
     raw.check_foreign("", notices)?;
+    if let Some(model) = raw.model.as_mut().filter(|model| model.use_8bit_optimizer.is_some_and(|f| f.0)) {
+        model.use_8bit_optimizer = None;
+        let train = raw.train.get_or_insert_default();
+        train.optimizer = crate::older::optimizer(Some(true), "model", train.optimizer.take(), notices)?;
+    }
+    let (dataloader, caches) = crate::dataloader::resolve(raw.dataloader.take().unwrap_or_default(), notices)?;
     check_kind(raw.kind.as_deref())?;
     let training_folder = path::read("training_folder", raw.training_folder.as_deref().unwrap_or("output"))?;
     let trigger_word = text(raw.trigger_word);
@@ -107,6 +131,7 @@ pub(crate) fn resolve(raw: RawRun, notices: &mut Vec<String>) -> Result<RunConfi
         Some(folder) => path::read("cache_dir", folder)?,
         None => training_folder.join("cache"),
     };
+    let datasets: Vec<RawDataset> = datasets.into_iter().map(|d| d.with_caches(caches)).collect();
     let text_cache: Vec<Option<bool>> = datasets.iter().map(|d| d.cache_text_embeddings.map(|f| f.0)).collect();
     let datasets = datasets
         .into_iter()
@@ -125,6 +150,7 @@ pub(crate) fn resolve(raw: RawRun, notices: &mut Vec<String>) -> Result<RunConfi
         model: crate::model::resolve(raw.model.context("model is missing: give model.name_or_path")?, notices)?,
         network: crate::network::resolve(raw.network.unwrap_or_default(), notices)?,
         datasets,
+        dataloader,
         save: crate::save::resolve(raw.save.unwrap_or_default(), notices)?,
         sample: crate::sample::resolve(raw.sample.unwrap_or_default(), trigger_word.as_deref(), notices)?,
         logging: crate::logging::resolve(raw.logging.unwrap_or_default(), notices)?,

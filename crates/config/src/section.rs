@@ -6,11 +6,11 @@
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-/// Declares a raw section: a struct with every key optional, unknown keys refused, and `check_foreign`.
+/// Declares a raw section: a struct with every key optional, unknown keys refused, `check_foreign`, and its part of the schema.
 macro_rules! section {
     (
         $(#[$outer:meta])*
-        $name:ident { $($(#[$attr:meta])* $field:ident: $type:ty,)* }
+        $name:ident { $($(#[doc = $doc:literal])* $(#[serde($($serde:tt)*)])* $field:ident: $type:ty,)* }
         no effect { $($inert:ident: $reason:expr,)* }
         not yet { $($later:ident: $($neutral:literal)|+,)* }
     ) => {
@@ -19,18 +19,35 @@ macro_rules! section {
         #[serde(deny_unknown_fields, default)]
         #[allow(non_snake_case)]
         pub(crate) struct $name {
-            $($(#[$attr])* pub $field: Option<$type>,)*
+            $($(#[doc = $doc])* $(#[serde($($serde)*)])* pub $field: Option<$type>,)*
             $($inert: Option<serde_json::Value>,)*
             $($later: Option<serde_json::Value>,)*
         }
 
         impl $name {
-            /// Notices for keys without effect; an error for a key that would have one and can't be honoured.
+            /// Every key that would have an effect and can't be honoured, with its value.
+            #[allow(unused_variables)]
+            pub fn refused(&self, section: &str) -> Vec<String> {
+                let found: Vec<Option<String>> =
+                    vec![$(crate::section::refusal(self.$later.as_ref(), section, stringify!($later), &[$(serde_json::json!($neutral)),+]),)*];
+                found.into_iter().flatten().collect()
+            }
+
+            /// Notices for keys without effect; an error for keys that would have one and can't be honoured.
             #[allow(unused_variables, clippy::ptr_arg)]
             pub fn check_foreign(&self, section: &str, notices: &mut Vec<String>) -> anyhow::Result<()> {
                 $(crate::section::notice(self.$inert.is_some(), section, stringify!($inert), $reason, notices);)*
-                $(crate::section::refuse_unless_off(self.$later.as_ref(), section, stringify!($later), &[$(serde_json::json!($neutral)),+])?;)*
-                Ok(())
+                crate::section::refuse(&self.refused(section))
+            }
+        }
+
+        impl crate::schema::Shape for $name {
+            fn shape() -> serde_json::Value {
+                let mut section = crate::schema::Section::default();
+                $(section.key(stringify!($field), &[$($doc),*], &[$(stringify!($($serde)*)),*], <$type as crate::schema::Shape>::shape());)*
+                $(section.inert(stringify!($inert), $reason);)*
+                $(section.later(stringify!($later));)*
+                section.finish()
             }
         }
     };
@@ -48,12 +65,19 @@ pub(crate) fn notice(given: bool, section: &str, key: &str, reason: &str, notice
     }
 }
 
-pub(crate) fn refuse_unless_off(value: Option<&Value>, section: &str, key: &str, neutral: &[Value]) -> Result<()> {
-    let Some(value) = value else { return Ok(()) };
-    if is_empty(value) || neutral.iter().any(|n| same(n, value)) {
-        return Ok(());
+/// The key and its value, unless it is off.
+pub(crate) fn refusal(value: Option<&Value>, section: &str, key: &str, neutral: &[Value]) -> Option<String> {
+    let value = value.filter(|value| !is_empty(value) && !neutral.iter().any(|n| same(n, value)))?;
+    Some(format!("{}: {value}", dotted(section, key)))
+}
+
+/// One error for all keys that can't be honoured.
+pub(crate) fn refuse(keys: &[String]) -> Result<()> {
+    match keys {
+        [] => Ok(()),
+        [key] => bail!("{key} is not supported yet; remove the key"),
+        keys => bail!("{} keys are not supported yet; remove them: {}", keys.len(), keys.join("; ")),
     }
-    bail!("{}: {value} is not supported yet; remove the key", dotted(section, key))
 }
 
 /// Values that switch a thing off whatever the key: false, and empty text, lists and maps.

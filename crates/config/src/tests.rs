@@ -33,21 +33,24 @@ fn assert_says(message: &str, parts: &[&str]) {
 
 #[test]
 fn an_unknown_key_is_named_with_file_line_column_and_the_nearest_key() {
-    assert_says(&refused_with("train: {lrr: 1}"), &["c.yaml:5:9", "`lrr`", "nearest key is `lr`"]);
-    assert_says(&refused_with("network:\n  linaer: 4"), &["c.yaml:6:3", "nearest key is `linear`"]);
-    assert_says(&refused(&MINIMAL.replace("folder_path", "folder_pth")), &["c.yaml:4:5", "`folder_path`"]);
+    assert_says(&refused_with("train: {lrr: 1}"), &["c.yaml:5:9", "`train.lrr`", "nearest key is `train.lr`"]);
+    assert_says(&refused_with("network:\n  linaer: 4"), &["c.yaml:6:3", "`network.linaer`", "nearest key is `network.linear`"]);
+    assert_says(
+        &refused(&MINIMAL.replace("folder_path", "folder_pth")),
+        &["c.yaml:4:5", "`datasets[0].folder_pth`", "`datasets[0].folder_path`"],
+    );
     assert_says(&refused_with("zzzzzzzz: 1"), &["the keys here are name"]);
 }
 
 #[test]
 fn a_misplaced_key_is_told_where_it_belongs() {
     assert_says(&refused_with("lr: 1"), &["c.yaml:5:1", "`lr`", "under `train`"]);
-    assert_says(&refused_with("network: {save_every: 1}"), &["under `save`"]);
+    assert_says(&refused_with("network: {save_every: 1}"), &["`network.save_every`", "under `save`"]);
 }
 
 #[test]
 fn duplicate_keys_and_two_spellings_of_one_key_are_refused() {
-    assert_says(&refused_with("train:\n  lr: 1\n  lr: 2"), &["c.yaml:7:3", "`lr`", "twice"]);
+    assert_says(&refused_with("train:\n  lr: 1\n  lr: 2"), &["c.yaml:7:3", "`train.lr`", "twice"]);
     assert_says(&refused_with("train:\n  lr: 1\n  learning_rate: 2"), &["duplicate", "lr"]);
 }
 
@@ -62,15 +65,15 @@ fn a_tab_as_indent_and_broken_syntax_have_line_and_column() {
 #[test]
 fn ill_typed_values_are_refused_and_the_key_is_named() {
     for (text, key) in [
-        ("train:\n  steps: three", "`steps`"),
-        ("train:\n  steps: 1.5", "`steps`"),
-        ("train:\n  steps: -1", "`steps`"),
-        ("train:\n  steps: \"5\"", "`steps`"),
-        ("train:\n  lr: .nan", "`lr`"),
-        ("train:\n  train_unet: off", "`train_unet`"),
-        ("train:\n  train_unet: \"False\"", "`train_unet`"),
-        ("train:\n  train_unet: 1", "`train_unet`"),
-        ("save: {save_every: -1}", "`save_every`"),
+        ("train:\n  steps: three", "`train.steps`"),
+        ("train:\n  steps: 1.5", "`train.steps`"),
+        ("train: {steps: -1}", "`train.steps`"),
+        ("train:\n  steps: \"5\"", "`train.steps`"),
+        ("train:\n  lr: .nan", "`train.lr`"),
+        ("train:\n  train_unet: off", "`train.train_unet`"),
+        ("train:\n  train_unet: \"False\"", "`train.train_unet`"),
+        ("train:\n  train_unet: 1", "`train.train_unet`"),
+        ("save: {save_every: -1}", "`save.save_every`"),
         ("train: [1]", "`train`"),
     ] {
         assert_says(&refused_with(text), &["c.yaml:", key]);
@@ -214,6 +217,60 @@ fn what_is_not_supported_yet_says_so_and_lists_what_is() {
 }
 
 #[test]
+fn all_keys_that_are_not_supported_are_told_at_once() {
+    let message = refused_with("train: {loss_type: mae, do_cfg: true}\nsample: {network_multiplier: 2}\nslider: {x: 1}");
+    assert_says(&message, &["4 keys", "slider", "train.loss_type: \"mae\"", "train.do_cfg: true", "sample.network_multiplier: 2"]);
+}
+
+#[test]
+fn the_older_shape_of_configs_is_taken_as_it_is() {
+    let text = format!(
+        "{MINIMAL}training:\n  batch_size: 2\n  gradient_accumulation_steps: 4\n  mixed_precision: \"bf16\"\n  enable_xformers: true\n\
+         dataloader:\n  num_workers: 6\n  prefetch_factor: 3\n  cache_latents: true\n  pin_memory: true\n"
+    )
+    .replace("name_or_path: m", "name_or_path: m, low_vram: true, enable_xformers: true");
+    let Loaded { config, notices } = read(&text);
+    assert_eq!((config.train.batch_size, config.train.gradient_accumulation, config.train.dtype), (2, 4, base::DType::BF16));
+    assert_eq!((config.dataloader.num_workers, config.dataloader.prefetch_factor), (6, 3));
+    assert!(config.datasets[0].cache_latents && config.datasets[0].cache_latents_to_disk);
+    for key in ["train.mixed_precision", "train.enable_xformers", "model.enable_xformers", "model.low_vram", "dataloader.pin_memory"] {
+        assert!(notices.iter().any(|n| n.contains(key)), "no notice about {key}: {notices:#?}");
+    }
+    assert_eq!(read(&config.to_yaml().unwrap()).config, config);
+    let uncached = read(&text.replace("cache_latents: true", "cache_latents: false")).config;
+    assert!(!uncached.datasets[0].cache_latents && !uncached.datasets[0].cache_latents_to_disk);
+    assert_eq!(with("training: {mixed_precision: fp16}").train.dtype, base::DType::BF16);
+    assert_eq!(with("training: {mixed_precision: \"no\"}").train.dtype, base::DType::F32);
+}
+
+#[test]
+fn a_retired_key_beside_the_new_one_is_a_conflict_only_where_they_disagree() {
+    with("train: {mixed_precision: bf16, dtype: bf16}");
+    assert_says(&refused_with("train: {mixed_precision: bf16, dtype: fp32}"), &["train.mixed_precision", "train.dtype"]);
+    let both = "train: {use_8bit_optimizer: true, optimizer: adafactor}";
+    assert_says(&refused_with(both), &["train.use_8bit_optimizer", "train.optimizer: adafactor"]);
+    let model = MINIMAL.replace("name_or_path: m", "name_or_path: m, use_8bit_optimizer: true");
+    assert_says(&refused(&format!("{model}train: {{optimizer: adafactor}}\n")), &["model.use_8bit_optimizer", "train.optimizer"]);
+    assert_says(&refused_with("train: {steps: 1}\ntraining: {steps: 2}"), &["duplicate", "train"]);
+}
+
+#[test]
+fn absurd_numbers_are_refused_with_their_key() {
+    for (text, key) in [
+        ("train: {steps: 1e15}", "train.steps"),
+        ("train: {epochs: 1e12}", "train.epochs"),
+        ("train: {batch_size: 1e9}", "train.batch_size"),
+        ("train: {lr: 1e9}", "train.lr"),
+        ("network: {rank: 1e6}", "network.linear"),
+        ("dataloader: {num_workers: 1e6}", "dataloader.num_workers"),
+        ("dataloader: {prefetch_factor: 0}", "dataloader.prefetch_factor"),
+        ("sample: {width: 1e9}", "width"),
+    ] {
+        assert_says(&refused_with(text), &[key]);
+    }
+}
+
+#[test]
 fn the_resolved_config_reads_back_to_the_identical_value() {
     let config = with(
         "trigger_word: 'null'\ncache_dir: /c\nseed: 18446744073709551615\nmemory: {budget: 1.5GiB}\nlogging: {log_every: 0}\n\
@@ -290,7 +347,7 @@ fn an_ai_toolkit_job_file_is_taken_as_it_is() {
     for key in ["device: cuda:0", "meta", "performance_log_every", "train.xformers", "model.quantize", "sample.sampler"] {
         assert!(notices.iter().any(|n| n.contains(key)), "no notice about {key}: {notices:#?}");
     }
-    assert_says(&refused(&job.replace("lr: 1.0e-4", "lrx: 1")), &["nearest key is `lr`"]);
+    assert_says(&refused(&job.replace("lr: 1.0e-4", "lrx: 1")), &["config.process[0].train.lrx", "train.lr`"]);
     assert_says(&refused(&job.replace("job: extension", "job: generate")), &["generate"]);
     assert_says(&refused(&job.replace("'sd_trainer'", "concept_slider")), &["concept_slider"]);
 }
@@ -314,7 +371,7 @@ fn optimizers_are_named_as_users_write_them_and_come_with_their_own_rate_and_set
     for (text, words) in [
         ("optimizer_params: {betass: [0.9, 0.99]}", ["train.optimizer_params", "did you mean betas?"]),
         ("optimizer_params: {betas: [0.9, 1]}", ["train.optimizer_params", "betas"]),
-        ("optimizer_params: {eps: .nan}", ["`eps`", "finite"]),
+        ("optimizer_params: {eps: .nan}", ["train.optimizer_params.eps", "finite"]),
         ("optimizer_params: {eps: }", ["train.optimizer_params.eps", "no value"]),
         ("optimizer: adafactor, optimizer_params: {warmup_init: true}", ["train.optimizer_params", "relative_step"]),
         ("lr_scheduler: cosine, lr_scheduler_params: {num_warmup_steps: 3}, lr_warmup_steps: 3", ["lr_warmup_steps", "num_warmup_steps"]),
@@ -324,7 +381,7 @@ fn optimizers_are_named_as_users_write_them_and_come_with_their_own_rate_and_set
         ("ema_config: {ema_decay: 1}", ["train.ema_config.ema_decay", "not including"]),
         ("param_groups: [{lr: 1e-4}]", ["train.param_groups[0].contains", "missing"]),
         ("param_groups: [{contains: a}, {contains: b, lr: 1, lr_scale: 2}]", ["train.param_groups[1].lr", "keep one"]),
-        ("param_groups: [{contains: a, lrr: 1}]", ["nearest key", "`lr`"]),
+        ("param_groups: [{contains: a, lrr: 1}]", ["nearest key", "`train.param_groups[0].lr`"]),
     ] {
         assert_says(&refused_with(&format!("train: {{{text}}}")), &words);
     }

@@ -4,6 +4,7 @@ use crate::dataset::DatasetConfig;
 use crate::ema::{self, EmaConfig, RawEma};
 use crate::lr_scheduler;
 use crate::model::{dtype, read_dtype};
+use crate::older;
 use crate::optimizer::{self, OnOptimizerChange};
 use crate::param_group::{self, ParamGroup, RawParamGroup};
 use crate::scalar::{Flag, FlagOrTexts, Number, Whole};
@@ -28,6 +29,10 @@ section! {
         unet_lr: Number,
         text_encoder_lr: Number,
         optimizer: String,
+        /// Of older files: the optimizer in its 8-bit form.
+        use_8bit_optimizer: Flag,
+        /// Of older files: `dtype`.
+        mixed_precision: String,
         optimizer_params: Map<String, Value>,
         /// What a resume does if the saved state is another optimizer's: `stop` or `fresh`.
         on_optimizer_change: String,
@@ -49,6 +54,8 @@ section! {
         max_grad_norm: Number,
         /// "Efficient Diffusion Training via Min-SNR Weighting Strategy" (Hang et al., 2023); 0 or absent: off.
         min_snr_gamma: Number,
+        /// Refused: its weight grows without bound at noisy timesteps. `min_snr_gamma` is the bounded one.
+        snr_gamma: Number,
         noise_offset: Number,
         train_unet: Flag,
         train_text_encoder: Flag,
@@ -74,6 +81,7 @@ section! {
     }
     no effect {
         xformers: "attention has one implementation",
+        enable_xformers: "attention has one implementation",
         sdp: "attention has one implementation",
         attention_backend: "attention has one implementation",
         unload_text_encoder: "a text encoder whose embeddings are cached is dropped by itself",
@@ -103,7 +111,7 @@ section! {
         audio_loss_multiplier: "these are pictures",
     }
     not yet {
-        snr_gamma: 0, learnable_snr_gos: false, loss_type: "mse" | "l2", loss_target: "noise", reg_weight: 1.0, num_train_timesteps: 1000,
+        learnable_snr_gos: false, loss_type: "mse" | "l2", loss_target: "noise", reg_weight: 1.0, num_train_timesteps: 1000,
         single_item_batching: false, start_step: 0, merge_network_on_save: false, max_loss: 0,
         train_turbo: false, inverted_mask_prior: false, diff_output_preservation: false, blank_prompt_preservation: false,
         do_prior_divergence: false, do_fft_loss: false, t0_loss_target: false, pred_scaler: 1.0, correct_pred_norm: false,
@@ -194,11 +202,13 @@ fn base_lr(trained: [bool; 2], rates: [f64; 2]) -> f64 {
 }
 
 /// The resolved section, and what `cache_text_embeddings` says, which is settled together with the datasets.
-pub(crate) fn resolve(raw: RawTrain, notices: &mut Vec<String>) -> Result<(TrainConfig, Option<bool>)> {
-    if let Some(gamma) = raw.snr_gamma.as_ref().filter(|g| g.as_f64() != Some(0.0)) {
+pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(TrainConfig, Option<bool>)> {
+    if let Some(Number(gamma)) = raw.snr_gamma.filter(|gamma| gamma.0 != 0.0) {
         bail!("train.snr_gamma: {gamma} is refused: its weight γ/SNR grows without bound at noisy timesteps; use train.min_snr_gamma");
     }
     raw.check_foreign("train", notices)?;
+    raw.dtype = older::precision(raw.mixed_precision.take(), raw.dtype.take(), notices)?;
+    raw.optimizer = older::optimizer(raw.use_8bit_optimizer.map(|f| f.0), "train", raw.optimizer.take(), notices)?;
     let ema_config = ema::resolve(raw.ema_config, notices)?;
     check_noise_scheduler(raw.noise_scheduler.as_deref())?;
     let (steps, epochs) = length(raw.steps, raw.epochs)?;
@@ -304,6 +314,10 @@ fn text_cache_obstacle(train_text_encoder: bool, datasets: &[DatasetConfig]) -> 
 
 /// Steps and epochs, of which exactly one counts.
 fn length(steps: Option<Whole>, epochs: Option<Whole>) -> Result<(u64, u64)> {
+    for (key, value) in [("train.steps", &steps), ("train.epochs", &epochs)] {
+        let value = value.as_ref().map_or(0, |v| v.0);
+        ensure!(value <= 1_000_000_000, "{key}: {value} is more than any run could do; at most 1000000000");
+    }
     match (steps.map(|s| s.0), epochs.map_or(0, |e| e.0)) {
         (Some(0), 0) => bail!("train.steps: 0 leaves the length open; give a number of steps, or train.epochs"),
         (None, 0) => Ok((1000, 0)),

@@ -1,0 +1,40 @@
+//! Keys of older configs: translated into today's with a notice, and refused where both say different things.
+
+use anyhow::{Result, bail};
+
+/// `mixed_precision` as `train.dtype`; `dtype` is what the file says itself.
+pub(crate) fn precision(mixed: Option<String>, dtype: Option<String>, notices: &mut Vec<String>) -> Result<Option<String>> {
+    let Some(mixed) = mixed.filter(|m| !m.trim().is_empty()) else { return Ok(dtype) };
+    let translated = match mixed.trim() {
+        "no" | "fp32" | "float32" => "fp32",
+        "bf16" | "bfloat16" => "bf16",
+        // What they ask for is half the memory, which bf16 gives without overflows.
+        "fp16" | "float16" => "bf16",
+        other => bail!("train.mixed_precision: {other} is unknown; it is no, fp16 or bf16 (or write train.dtype)"),
+    };
+    match dtype {
+        Some(dtype) if base::DType::parse(dtype.trim()) != base::DType::parse(translated) => {
+            bail!("train.mixed_precision: {mixed} contradicts train.dtype: {dtype}; keep train.dtype")
+        }
+        Some(dtype) => Ok(Some(dtype)),
+        None => {
+            notices.push(format!("train.mixed_precision: {mixed} is read as train.dtype: {translated}"));
+            Ok(Some(translated.to_string()))
+        }
+    }
+}
+
+/// `use_8bit_optimizer: true` (under the key `at`) as the optimizer of that name.
+pub(crate) fn optimizer(eight_bit: Option<bool>, at: &str, name: Option<String>, notices: &mut Vec<String>) -> Result<Option<String>> {
+    if eight_bit != Some(true) {
+        return Ok(name);
+    }
+    let given = name.as_deref().unwrap_or("adamw").trim().to_ascii_lowercase();
+    let translated = match given.as_str() {
+        "adamw" | "adam" | "lion" | "prodigy" => format!("{given}8bit"),
+        full if full.ends_with("8bit") => return Ok(name),
+        other => bail!("{at}.use_8bit_optimizer: true contradicts train.optimizer: {other}, which has no 8-bit form; remove one"),
+    };
+    notices.push(format!("{at}.use_8bit_optimizer: true is read as train.optimizer: {translated}"));
+    Ok(Some(translated))
+}
