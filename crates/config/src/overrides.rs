@@ -22,7 +22,8 @@ pub(crate) fn apply(raw: RawRun, key: &str, value: &str) -> Result<RawRun> {
         ensure!(index < count, "{origin}: there are {count} datasets, counted from 0");
     }
     merge(&mut merged, overlay, index.is_some());
-    serde_json::from_value(merged).with_context(|| format!("{origin} doesn't fit the config"))
+    // JSON is YAML: one reader for everything, since a second one would double what this crate takes to compile.
+    parse(&merged.to_string()).map_err(|e| anyhow::anyhow!("{origin} doesn't fit the config: {}", message(e.error.without_snippet())))
 }
 
 /// `train.lr`, `1e-4` → the YAML document `{"train": {"lr": 1e-4}}` in block form, and the list index if there is one.
