@@ -1,5 +1,7 @@
 //! Element types of tensors, and conversions of whole slices between them.
 
+use crate::Shape;
+use crate::quantized::{Layout, Scheme};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -13,14 +15,34 @@ pub enum DType {
     U32,
     /// Codes of 8-bit optimizer states; stored, never computed with.
     U8,
+    /// Blocks of a frozen matrix that share scales; only linear layers and convolutions read them.
+    Quantized(Scheme),
 }
 
 impl DType {
+    /// Bytes of one element. Panics for quantized types, whose elements share bytes: see [`DType::tensor_bytes`].
     pub fn bytes(self) -> usize {
         match self {
             DType::F32 | DType::U32 => 4,
             DType::BF16 | DType::F16 => 2,
             DType::U8 => 1,
+            DType::Quantized(scheme) => panic!("one element of an {} matrix has no bytes of its own", scheme.name()),
+        }
+    }
+
+    /// Bytes of a tensor, of any type.
+    pub fn tensor_bytes(self, shape: &Shape) -> usize {
+        match self {
+            DType::Quantized(scheme) => Layout::of(scheme, shape).bytes(),
+            plain => shape.elements() * plain.bytes(),
+        }
+    }
+
+    /// What addresses of tensors are multiples of at least.
+    pub fn alignment(self) -> usize {
+        match self {
+            DType::Quantized(_) => DType::BF16.bytes(),
+            plain => plain.bytes(),
         }
     }
 
@@ -32,6 +54,7 @@ impl DType {
             DType::F16 => "f16",
             DType::U32 => "u32",
             DType::U8 => "u8",
+            DType::Quantized(scheme) => scheme.name(),
         }
     }
 
@@ -54,7 +77,7 @@ impl std::fmt::Display for DType {
 
 /// Decodes little-endian float elements; `None` if the length is no multiple of the element or `dtype` is no float.
 pub fn to_f32(dtype: DType, bytes: &[u8]) -> Option<Vec<f32>> {
-    if !bytes.len().is_multiple_of(dtype.bytes()) {
+    if matches!(dtype, DType::Quantized(_)) || !bytes.len().is_multiple_of(dtype.bytes()) {
         return None;
     }
     let mut out = vec![0.0; bytes.len() / dtype.bytes()];
@@ -65,7 +88,7 @@ pub fn to_f32(dtype: DType, bytes: &[u8]) -> Option<Vec<f32>> {
             let halves: Vec<f16> = bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])).collect();
             halves.convert_to_f32_slice(&mut out);
         }
-        DType::U32 | DType::U8 => return None,
+        DType::U32 | DType::U8 | DType::Quantized(_) => return None,
     }
     Some(out)
 }
@@ -76,7 +99,7 @@ pub fn from_f32(dtype: DType, values: &[f32]) -> Option<Vec<u8>> {
         DType::F32 => Some(values.iter().flat_map(|v| v.to_le_bytes()).collect()),
         DType::BF16 => Some(values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect()),
         DType::F16 => Some(values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect()),
-        DType::U32 | DType::U8 => None,
+        DType::U32 | DType::U8 | DType::Quantized(_) => None,
     }
 }
 

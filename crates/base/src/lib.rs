@@ -6,6 +6,7 @@ pub mod bytes;
 pub mod dtype;
 pub mod fs;
 pub mod nearest;
+pub mod quantized;
 pub mod rng;
 pub mod shape;
 

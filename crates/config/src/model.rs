@@ -129,6 +129,7 @@ pub(crate) fn dtype_name(dtype: DType) -> &'static str {
         DType::F16 => "fp16",
         DType::U32 => "u32",
         DType::U8 => "u8",
+        DType::Quantized(scheme) => scheme.name(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! How far a kernel may be from the oracle.
 
 use base::DType;
+use base::quantized::Scheme;
 use graph::ops::CaseTypes;
 use graph::{Array, Op};
 
@@ -13,6 +14,24 @@ pub const TYPES: [CaseTypes; 6] = [
     CaseTypes { activation: DType::BF16, weight: DType::F16 },
     CaseTypes { activation: DType::BF16, weight: DType::F32 },
 ];
+
+const fn quantized(activation: DType, scheme: Scheme) -> CaseTypes {
+    CaseTypes { activation, weight: DType::Quantized(scheme) }
+}
+
+/// The same for ops that read quantized matrices.
+const QUANTIZED: [CaseTypes; 4] = [
+    quantized(DType::F32, Scheme::Int8),
+    quantized(DType::BF16, Scheme::Int8),
+    quantized(DType::F32, Scheme::Nf4),
+    quantized(DType::BF16, Scheme::Nf4),
+];
+
+/// The types that the cases of an op are run in, by the op's name.
+pub fn types(op: &str) -> Vec<CaseTypes> {
+    let layer = matches!(op, "Linear" | "LinearGrad" | "Conv2d" | "Conv2dGrad");
+    TYPES.into_iter().chain(QUANTIZED.into_iter().filter(|_| layer)).collect()
+}
 
 /// ‖got − want‖ / ‖want‖; NaN if either has a NaN.
 pub fn relative_error(got: &Array, want: &Array) -> f64 {

@@ -1,5 +1,6 @@
 //! Test values: what a case asks for, in the numbers that its element types can hold.
 
+use base::quantized::Layout;
 use base::{DType, Rng, dtype};
 use graph::ops::{Case, Fill};
 use graph::{Array, Meta, Op};
@@ -10,6 +11,7 @@ pub fn encode(meta: &Meta, array: &Array) -> Vec<u8> {
     match meta.dtype {
         DType::U8 => array.data.iter().map(|v| *v as u8).collect(),
         DType::U32 => array.data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
+        DType::Quantized(scheme) => Layout::of(scheme, &meta.shape).quantize(&array.data).expect("finite weights"),
         float => dtype::from_f32(float, &array.data).expect("a float type"),
     }
 }
@@ -20,6 +22,7 @@ pub fn decode(meta: &Meta, bytes: &[u8]) -> Array {
     let data = match meta.dtype {
         DType::U8 => bytes.iter().map(|byte| f32::from(*byte)).collect(),
         DType::U32 => bytes.chunks_exact(4).map(word).collect(),
+        DType::Quantized(scheme) => Layout::of(scheme, &meta.shape).dequantize(bytes),
         float => dtype::to_f32(float, bytes).expect("whole elements of a float type"),
     };
     Array::new(meta.shape.clone(), data)

@@ -1,19 +1,19 @@
 //! Every op × its cases × element types on the CPU backend, against the oracle.
 
 use base::DType;
-use conform::compare::{TYPES, activation, error_against, floor, size, tolerance};
+use conform::compare::{TYPES, activation, error_against, floor, size, tolerance, types};
 use conform::isolated::{Isolated, Outcome};
 use conform::values::{decode, evaluate, input_metas, inputs};
 use conform::{large, rng};
 use cpu::Cpu;
 use cpu::isa::Isa;
 use graph::ops::{self, Case, CaseTypes, Rule};
-use graph::{Array, Op, for_each_op};
+use graph::{Array, Meta, Op, for_each_op};
 
 type Cases = fn(CaseTypes) -> Vec<Case>;
 
 fn all_cases(name: &str, cases: Cases) -> Vec<Case> {
-    TYPES.iter().flat_map(|types| cases(*types).into_iter().chain(large::cases(name, *types))).collect()
+    types(name).into_iter().flat_map(|types| cases(types).into_iter().chain(large::cases(name, types))).collect()
 }
 
 fn cpu(threads: usize) -> Cpu {
@@ -77,8 +77,10 @@ fn threads(name: &str, cases: Cases) {
 /// A NaN in an input must show in every output element that it shows in by the oracle.
 fn nan(name: &str, cases: Cases) {
     let (mut rng, mut cpu) = (rng(name), cpu(2));
-    for case in TYPES.iter().flat_map(|types| cases(*types)) {
-        for (i, (meta, _)) in case.inputs.iter().enumerate().filter(|(_, (m, _))| m.dtype != DType::U32) {
+    for case in types(name).into_iter().flat_map(cases) {
+        // Quantized weights are never anything but numbers: they are refused when they are loaded.
+        let holds_nan = |meta: &Meta| !matches!(meta.dtype, DType::U32 | DType::Quantized(_));
+        for (i, (meta, _)) in case.inputs.iter().enumerate().filter(|(_, (m, _))| holds_nan(m)) {
             let mut inputs = inputs(&case, &mut rng);
             let at = rng.below(meta.shape.elements() as u64) as usize;
             inputs[i].data[at] = f32::NAN;
@@ -89,6 +91,35 @@ fn nan(name: &str, cases: Cases) {
                 let hidden = want.data.iter().zip(&got.data).position(|(w, g)| w.is_nan() && !g.is_nan());
                 assert!(hidden.is_none(), "{:?}: NaN in input {i} does not reach element {hidden:?} of output {o}", case.op);
             }
+        }
+    }
+}
+
+/// Where the oracle's result is not finite because an activation is infinite, the kernel's is not finite either.
+#[test]
+fn an_infinite_activation_is_never_hidden_by_a_layer() {
+    let (mut rng, mut cpu) = (rng("infinity"), cpu(2));
+    let layers: [(&str, Cases); 4] = [
+        ("Linear", ops::Linear::cases),
+        ("LinearGrad", ops::LinearGrad::cases),
+        ("Conv2d", ops::Conv2d::cases),
+        ("Conv2dGrad", ops::Conv2dGrad::cases),
+    ];
+    for (name, cases) in layers {
+        for case in types(name).into_iter().flat_map(cases) {
+            let mut inputs = inputs(&case, &mut rng);
+            let at = rng.below(inputs[0].data.len() as u64) as usize;
+            inputs[0].data[at] = f32::INFINITY;
+            let op = Isolated { op: &case.op, metas: input_metas(&case), inputs: &inputs, in_place: None };
+            let outcome = op.run(&mut cpu, &mut rng);
+            let mut shown = 0;
+            for (o, (want, meta)) in evaluate(&case.op, &inputs).iter().zip(&outcome.metas).enumerate() {
+                let got = decode(meta, &outcome.bytes[o]);
+                let hidden = want.data.iter().zip(&got.data).position(|(w, g)| !w.is_finite() && g.is_finite());
+                assert!(hidden.is_none(), "{:?}: infinity does not reach element {hidden:?} of output {o}", case.op);
+                shown += got.data.iter().filter(|g| !g.is_finite()).count();
+            }
+            assert!(shown > 0, "{:?}: infinity in input 0 reaches no output", case.op);
         }
     }
 }

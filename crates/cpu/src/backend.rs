@@ -68,7 +68,7 @@ impl Cpu {
     fn tensor<'a>(&self, view: &'a View) -> Result<Tensor<'a>> {
         let block = self.block(view.buffer)?;
         check_range(block, view.buffer, view.offset, view.meta.bytes())?;
-        let aligned = view.offset.is_multiple_of(view.meta.dtype.bytes() as u64);
+        let aligned = view.offset.is_multiple_of(view.meta.dtype.alignment() as u64);
         ensure!(aligned, "a {} tensor at byte {} of buffer {} is not aligned", view.meta.dtype, view.offset, view.buffer.0);
         // SAFETY: in range of a live block and aligned, by the checks above; blocks live as long as `self`.
         Ok(unsafe { Tensor::new(block.pointer().add(view.offset as usize), &view.meta) })

@@ -26,7 +26,7 @@ impl Meta {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.shape.elements() as u64 * self.dtype.bytes() as u64
+        self.dtype.tensor_bytes(&self.shape) as u64
     }
 }
 

@@ -164,7 +164,7 @@ impl Checkpoint {
         let place = self.places.get(name)?;
         let info = self.files[place.file].info(&place.key)?;
         match info.dtype {
-            Stored::Known(DType::U32 | DType::U8) | Stored::Other(_) => None,
+            Stored::Known(DType::U32 | DType::U8 | DType::Quantized(_)) | Stored::Other(_) => None,
             Stored::Known(dtype) => Some((dtype, canonical_shape(&info.shape, place.transform))),
         }
     }

@@ -242,12 +242,12 @@ impl Kernel for Conv2dGrad {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::compare;
+    use super::super::testing::compare_layer;
     use graph::ops::{Conv2d, Conv2dGrad, Rule};
 
     #[test]
     fn agrees_with_the_oracle_on_every_path() {
-        compare(Conv2d::cases);
-        compare(Conv2dGrad::cases);
+        compare_layer(Conv2d::cases);
+        compare_layer(Conv2dGrad::cases);
     }
 }

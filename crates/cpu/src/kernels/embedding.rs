@@ -30,7 +30,7 @@ fn element(tensor: &Tensor, i: usize) -> f32 {
         DType::F32 => tensor.slice::<f32>()[i],
         DType::BF16 => tensor.slice::<bf16>()[i].to_f32(),
         DType::F16 => tensor.slice::<f16>()[i].to_f32(),
-        DType::U32 | DType::U8 => unreachable!("tables hold floats"),
+        DType::U32 | DType::U8 | DType::Quantized(_) => unreachable!("tables hold floats"),
     }
 }
 

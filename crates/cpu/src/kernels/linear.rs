@@ -91,12 +91,12 @@ impl Kernel for LinearGrad {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::compare;
+    use super::super::testing::compare_layer;
     use graph::ops::{Linear, LinearGrad, Rule};
 
     #[test]
     fn agrees_with_the_oracle_on_every_path() {
-        compare(Linear::cases);
-        compare(LinearGrad::cases);
+        compare_layer(Linear::cases);
+        compare_layer(LinearGrad::cases);
     }
 }

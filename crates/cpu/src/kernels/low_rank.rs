@@ -120,12 +120,12 @@ impl Skinny {
     }
 
     fn left(&self) -> Left {
-        Left::Rows { source: Source { pointer: self.pointer, dtype: self.micro.packed }, stride: self.rank }
+        Left::Rows { source: Source::plain(self.pointer, self.micro.packed), stride: self.rank }
     }
 
     /// The transpose [rank, rows] that stands at `offset` bytes.
     fn turned(&self, offset: usize) -> Left {
-        Left::Rows { source: Source { pointer: self.pointer.wrapping_add(offset), dtype: self.micro.packed }, stride: self.rows }
+        Left::Rows { source: Source::plain(self.pointer.wrapping_add(offset), self.micro.packed), stride: self.rows }
     }
 }
 

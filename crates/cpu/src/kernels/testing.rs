@@ -3,6 +3,7 @@
 use super::{Call, kernel};
 use crate::isa::Isa;
 use crate::tensor::Tensor;
+use base::quantized::{Layout, Scheme};
 use base::{DType, Rng};
 use graph::ops::{Case, CaseTypes, Fill};
 use graph::{Array, Meta, Op};
@@ -26,12 +27,8 @@ impl Bytes {
         Bytes { words: vec![Line([POISON; 8]); len.div_ceil(64) + 1], len }
     }
 
-    fn of(dtype: DType, values: &[f32]) -> Bytes {
-        let encoded = match dtype {
-            DType::U8 => values.iter().map(|v| *v as u8).collect(),
-            DType::U32 => values.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
-            _ => base::dtype::from_f32(dtype, values).unwrap(),
-        };
+    fn of(meta: &Meta, values: &[f32]) -> Bytes {
+        let encoded = encode(meta, values);
         let mut bytes = Bytes::poisoned(encoded.len());
         bytes.slice().copy_from_slice(&encoded);
         bytes
@@ -48,10 +45,29 @@ impl Bytes {
     }
 }
 
+fn encode(meta: &Meta, values: &[f32]) -> Vec<u8> {
+    match meta.dtype {
+        DType::U8 => values.iter().map(|v| *v as u8).collect(),
+        DType::U32 => values.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
+        DType::Quantized(scheme) => Layout::of(scheme, &meta.shape).quantize(values).unwrap(),
+        float => base::dtype::from_f32(float, values).unwrap(),
+    }
+}
+
 /// Compares the kernels of an op's cases.
 pub fn compare(cases: fn(CaseTypes) -> Vec<Case>) {
+    compare_with(&[DType::F32, DType::BF16, DType::F16], cases);
+}
+
+/// Compares the kernels of a layer's cases, its frozen matrix in every type that one can have.
+pub fn compare_layer(cases: fn(CaseTypes) -> Vec<Case>) {
+    compare(cases);
+    compare_with(&[Scheme::Int8, Scheme::Nf4].map(DType::Quantized), cases);
+}
+
+fn compare_with(weights: &[DType], cases: fn(CaseTypes) -> Vec<Case>) {
     for activation in [DType::F32, DType::BF16] {
-        for weight in [DType::F32, DType::BF16, DType::F16] {
+        for weight in weights.iter().copied() {
             for (i, case) in cases(CaseTypes { activation, weight }).iter().enumerate() {
                 compare_case(case, &format!("{activation} {weight} case {i}: {:?}", case.op));
             }
@@ -59,11 +75,12 @@ pub fn compare(cases: fn(CaseTypes) -> Vec<Case>) {
     }
 }
 
-fn round(dtype: DType, values: Vec<f32>) -> Vec<f32> {
-    if dtype == DType::U32 {
-        return values;
+fn round(meta: &Meta, values: Vec<f32>) -> Vec<f32> {
+    match meta.dtype {
+        DType::U32 => values,
+        DType::Quantized(scheme) => Layout::of(scheme, &meta.shape).dequantize(&encode(meta, &values)),
+        float => base::dtype::to_f32(float, &encode(meta, &values)).unwrap(),
     }
-    base::dtype::to_f32(dtype, &base::dtype::from_f32(dtype, &values).unwrap()).unwrap()
 }
 
 fn inputs(case: &Case) -> Vec<Array> {
@@ -81,7 +98,7 @@ fn inputs(case: &Case) -> Vec<Array> {
                 Op::from(op.attention).rule().evaluate(&forward)[*n].data.clone()
             }
         };
-        arrays.push(Array::new(meta.shape.clone(), round(meta.dtype, values)));
+        arrays.push(Array::new(meta.shape.clone(), round(meta, values)));
     }
     arrays
 }
@@ -122,13 +139,13 @@ fn run_with(case: &Case, arrays: &[Array], metas: &[&Meta], outputs: &[Meta], is
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(|| {
         isa.with(|| {
             let kernel = kernel(&case.op);
-            let mut input_bytes: Vec<Bytes> = metas.iter().zip(arrays).map(|(m, a)| Bytes::of(m.dtype, &a.data)).collect();
+            let mut input_bytes: Vec<Bytes> = metas.iter().zip(arrays).map(|(m, a)| Bytes::of(m, &a.data)).collect();
             let mut output_bytes: Vec<Bytes> = outputs
                 .iter()
                 .enumerate()
                 .map(|(o, m)| {
                     let adds = o >= case.op.rule().accumulates_from();
-                    if adds { Bytes::of(m.dtype, &vec![1.0; m.shape.elements()]) } else { Bytes::poisoned(m.bytes() as usize) }
+                    if adds { Bytes::of(m, &vec![1.0; m.shape.elements()]) } else { Bytes::poisoned(m.bytes() as usize) }
                 })
                 .collect();
             let mut scratch = Bytes::poisoned(kernel.scratch_bytes(metas, &outputs.iter().collect::<Vec<_>>()) as usize);

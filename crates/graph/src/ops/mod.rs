@@ -85,7 +85,7 @@ pub trait Rule {
 pub struct CaseTypes {
     /// f32 or bf16.
     pub activation: DType,
-    /// f32, bf16 or f16: frozen matrices.
+    /// Frozen matrices: f32, bf16 or f16, and for linear layers and convolutions the quantized types.
     pub weight: DType,
 }
 

@@ -141,7 +141,7 @@ fn alpha_value(file: &File, key: &str) -> Result<f32> {
     ensure!(info.shape.elements() == 1 && info.shape.rank() <= 1, "{key} should be one number, but has the shape {}", info.shape);
     let wide = || bytes.first_chunk::<8>().copied().context("an 8-byte number has 8 bytes");
     match &info.dtype {
-        Stored::Known(DType::U32 | DType::U8) => bail!("{key} is stored as {}; alpha is a signed number", info.dtype),
+        Stored::Known(DType::U32 | DType::U8 | DType::Quantized(_)) => bail!("{key} is stored as {}; alpha is a signed number", info.dtype),
         Stored::Known(dtype) => base::dtype::to_f32(*dtype, bytes).and_then(|v| v.first().copied()).context("one element was checked"),
         Stored::Other(name) => match name.as_str() {
             "F64" => Ok(f64::from_le_bytes(wide()?) as f32),

@@ -87,7 +87,7 @@ fn encode(dtype: DType, values: &[f32], counts: &mut Counts) -> Result<Vec<u8>> 
         DType::F32 => f32::MAX,
         DType::F16 => half::f16::MAX.to_f32(),
         DType::BF16 => half::bf16::MAX.to_f32(),
-        DType::U32 | DType::U8 => anyhow::bail!("a LoRA is saved as f32, f16 or bf16, not as {dtype}"),
+        DType::U32 | DType::U8 | DType::Quantized(_) => anyhow::bail!("a LoRA is saved as f32, f16 or bf16, not as {dtype}"),
     };
     let no_float = "the type was checked to be a float";
     let rounded = base::dtype::from_f32(dtype, values).and_then(|bytes| base::dtype::to_f32(dtype, &bytes)).context(no_float)?;

@@ -66,5 +66,6 @@ fn stored_name(dtype: DType) -> &'static str {
         DType::F16 => "F16",
         DType::U32 => "U32",
         DType::U8 => "U8",
+        DType::Quantized(_) => unreachable!("files hold plain numbers"),
     }
 }

@@ -13,6 +13,7 @@ pub mod operand;
 pub mod pack;
 mod portable;
 pub mod store;
+mod widen;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

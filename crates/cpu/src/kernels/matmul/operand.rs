@@ -3,12 +3,17 @@
 use super::micro::Micro;
 use crate::tensor::Tensor;
 use base::DType;
+use base::quantized::{Layout, Scheme};
 
-/// Floats somewhere in memory.
+/// Numbers somewhere in memory, from one of them on.
 #[derive(Clone, Copy)]
 pub struct Source {
+    /// The first number; of a quantized matrix, its first byte.
     pub pointer: *const u8,
     pub dtype: DType,
+    /// Rows and columns of a quantized matrix, and the index of the first number in it.
+    matrix: [usize; 2],
+    first: usize,
 }
 
 // SAFETY: sources are read only, while nobody writes to them (tensors and scratch of one kernel call).
@@ -16,14 +21,42 @@ unsafe impl Send for Source {}
 unsafe impl Sync for Source {}
 
 impl Source {
-    pub fn of(tensor: &Tensor) -> Source {
-        Source { pointer: tensor.bytes_pointer().cast_const(), dtype: tensor.dtype() }
+    /// Numbers of a plain type.
+    pub fn plain(pointer: *const u8, dtype: DType) -> Source {
+        Source { pointer, dtype, matrix: [0; 2], first: 0 }
     }
 
-    /// The source from element `index` on.
+    pub fn of(tensor: &Tensor) -> Source {
+        let rows = tensor.meta.shape.batch();
+        let matrix = [rows, tensor.elements() / rows.max(1)];
+        Source { matrix, ..Source::plain(tensor.bytes_pointer().cast_const(), tensor.dtype()) }
+    }
+
+    /// The source from number `index` on.
     #[inline(always)]
     pub fn at(self, index: usize) -> Source {
-        Source { pointer: self.pointer.wrapping_add(index * self.dtype.bytes()), ..self }
+        match self.dtype {
+            DType::Quantized(_) => Source { first: self.first + index, ..self },
+            plain => Source { pointer: self.pointer.wrapping_add(index * plain.bytes()), ..self },
+        }
+    }
+
+    /// The quantized matrix, and the row and column of the first number; `None` if the numbers are plain.
+    pub fn quantized(&self) -> Option<(Layout, usize, usize)> {
+        let DType::Quantized(scheme) = self.dtype else { return None };
+        let [rows, columns] = self.matrix;
+        Some((Layout { scheme, rows, columns }, self.first / columns, self.first % columns))
+    }
+
+    /// The bytes of the first `count` numbers, to prefetch them: where they begin, and how many. Half a byte that ends a row of 4-bit
+    /// codes is not counted.
+    #[inline(always)]
+    pub fn bytes(&self, count: usize) -> (*const u8, usize) {
+        match self.dtype {
+            DType::Quantized(Scheme::Int8) => (self.pointer.wrapping_add(self.first), count),
+            DType::Quantized(Scheme::Nf4) => (self.pointer.wrapping_add(self.first / 2), count.div_ceil(2)),
+            plain => (self.pointer, count * plain.bytes()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::micro::{Interleave, LANES, Micro, Transpose};
 use super::operand::{Anchor, Left, Pixels, Right, Source, Term};
+use super::widen::{Widened, widen};
 use crate::element::Element;
 use crate::isa::vectorize;
 use base::DType;
@@ -25,6 +26,7 @@ macro_rules! with_float {
                 $body
             }
             DType::U32 | DType::U8 => unreachable!("matrices are floats"),
+            DType::Quantized(_) => unreachable!("quantized rows are widened before"),
         }
     };
 }
@@ -173,15 +175,74 @@ pub unsafe fn pack_right(
                     unsafe { pack_columns(micro, from, stride, exist, numbers.len(), count, into.add(group), width, spare) };
                 }
             }
-            Right::Rows { .. } if micro.interleave.is_some() && term.right.dtype().bytes() == 2 && term.right.is_even() => {
-                // SAFETY: as the caller promises.
-                unsafe { interleave_runs(micro, &term.right, &columns, numbers, width, into) };
-            }
-            _ => with_float!(term.right.dtype(), S => pack_rows::<S>(micro.packed, &term.right, &columns, numbers, width, into)),
+            // SAFETY: as the caller promises.
+            _ if matches!(term.right.dtype(), DType::Quantized(_)) => unsafe {
+                pack_quantized(micro, &term.right, &columns, numbers, width, into);
+            },
+            // SAFETY: as above.
+            _ => unsafe { pack_plain(micro, &term.right, &columns, numbers, width, into) },
         }
         // SAFETY: words up to `count` are the panel's.
         unsafe { into.add(filled * width).write_bytes(0, (count - filled) * width) };
     });
+}
+
+/// Packs rows of plain numbers.
+///
+/// # Safety
+/// As [`pack_right`].
+unsafe fn pack_plain(micro: &Micro, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
+    let narrow = matches!(right.dtype(), DType::BF16 | DType::F16);
+    if micro.interleave.is_some() && narrow && matches!(right, Right::Rows { .. }) && right.is_even() {
+        // SAFETY: as the caller promises.
+        unsafe { interleave_runs(micro, right, columns, numbers, width, into) };
+    } else {
+        with_float!(right.dtype(), S => pack_rows::<S>(micro.packed, right, columns, numbers, width, into));
+    }
+}
+
+/// Rows of quantized numbers that are widened together where they must be interleaved afterwards.
+const WIDENED_ROWS: usize = 32;
+/// Most columns of a panel.
+const MOST_COLUMNS: usize = 4 * LANES;
+
+/// Packs rows of quantized numbers: as f32 straight into the panel; else some rows as bf16, and these into the panel.
+///
+/// # Safety
+/// As [`pack_right`].
+unsafe fn pack_quantized(micro: &Micro, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
+    // SAFETY: as the caller promises; the buffer takes the widened rows.
+    unsafe {
+        if micro.packed == DType::F32 {
+            return widen_runs(right, columns, numbers, Widened { pointer: into.cast(), dtype: DType::F32, stride: width });
+        }
+        let mut rows = [0u16; WIDENED_ROWS * MOST_COLUMNS];
+        assert!(width <= MOST_COLUMNS, "a panel of {width} columns");
+        for first in numbers.clone().step_by(WIDENED_ROWS) {
+            let some = first..(first + WIDENED_ROWS).min(numbers.end);
+            widen_runs(right, columns, some.clone(), Widened { pointer: rows.as_mut_ptr().cast(), dtype: micro.packed, stride: width });
+            let widened = Right::rows(Source::plain(rows.as_ptr().cast(), micro.packed), width);
+            let into = into.add((first - numbers.start) / micro.per_word() * width);
+            pack_plain(micro, &widened, &(0..columns.len()), 0..some.len(), width, into);
+        }
+    }
+}
+
+/// Widens rows of a quantized operand, run by run: within a run they are rows of the matrix that follow each other.
+///
+/// # Safety
+/// The rows and columns exist, and `into` takes them.
+unsafe fn widen_runs(right: &Right, columns: &Range<usize>, numbers: Range<usize>, into: Widened) {
+    let Right::Rows { run, .. } = right else { unreachable!("frozen matrices are stored by rows") };
+    let mut k = numbers.start;
+    while k < numbers.end {
+        let rows = (run - k % run).min(numbers.end - k);
+        if let Some(from) = right.row(k) {
+            // SAFETY: as the caller promises.
+            unsafe { widen(from.at(columns.start), rows, columns.len(), into.from_row(k - numbers.start)) };
+        }
+        k += rows;
+    }
 }
 
 /// Packs rows of bf16 or f16 run by run; within a run they are evenly spaced.
@@ -224,6 +285,10 @@ unsafe fn pack_columns(
         let whole = from.dtype == micro.packed && len == words * micro.per_word();
         let (from, from_stride) = if whole {
             (from.pointer, stride * from.dtype.bytes())
+        } else if let DType::Quantized(_) = from.dtype {
+            let into = Widened { pointer: spare.cast(), dtype: micro.packed, stride: words * micro.per_word() };
+            widen(from, rows, len, into);
+            (spare.cast_const().cast(), words * 4)
         } else {
             for i in 0..rows {
                 convert_words(from.at(i * stride), len, micro.packed, words, spare.add(i * words));
@@ -294,17 +359,17 @@ pub fn prefetch_right(micro: &Micro, terms: &[Term], columns: Range<usize>, word
         let share = |count: usize| count * part / parts..count * (part + 1) / parts;
         match term.right {
             Right::Columns { source, stride } => {
-                let lines = (numbers.len() * source.dtype.bytes()).div_ceil(64);
+                let lines = source.bytes(numbers.len()).1.div_ceil(64);
                 for i in share(columns.len() * lines) {
-                    let from = source.at((columns.start + i / lines) * stride + numbers.start).pointer;
+                    let from = source.at((columns.start + i / lines) * stride + numbers.start).bytes(0).0;
                     prefetch(from.wrapping_add(i % lines * 64));
                 }
             }
             // Few rows of the product would not pay for finding grouped rows twice.
-            Right::Rows { source, run, .. } if run == usize::MAX || parts > 8 => {
-                let bytes = columns.len() * source.dtype.bytes();
+            Right::Rows { run, .. } if run == usize::MAX || parts > 8 => {
                 for k in share(numbers.len()) {
-                    let from = term.right.row(numbers.start + k).map_or(std::ptr::null(), |s| s.at(columns.start).pointer);
+                    let Some(row) = term.right.row(numbers.start + k) else { continue };
+                    let (from, bytes) = row.at(columns.start).bytes(columns.len());
                     (0..bytes).step_by(64).for_each(|offset| prefetch(from.wrapping_add(offset)));
                 }
             }

@@ -3,14 +3,17 @@
 use super::micro::Micro;
 use super::operand::{Left, Right, Source, Term};
 use super::store::{Store, Sums, Target};
-use super::{Matmul, scratch_bytes};
+use super::{Matmul, pack, scratch_bytes};
 use crate::isa::Isa;
 use crate::kernels::testing::Bytes;
-use base::DType;
+use crate::tensor::Tensor;
+use base::quantized::{Layout, Scheme};
+use base::{DType, Rng};
+use graph::Meta;
 
 fn product(isa: Isa, rows: usize, columns: usize, depth: usize, a: &[f32], b: &[f32]) -> Vec<f32> {
     let micro = Micro::of(isa, DType::F32);
-    let source = |v: &[f32]| Source { pointer: v.as_ptr().cast(), dtype: DType::F32 };
+    let source = |v: &[f32]| Source::plain(v.as_ptr().cast(), DType::F32);
     let term = Term { left: Left::Rows { source: source(a), stride: depth }, right: Right::rows(source(b), columns), depth };
     let mut out = vec![f32::NAN; rows * columns];
     let target = Target { pointer: out.as_mut_ptr().cast(), dtype: DType::F32, row_stride: columns, column_stride: 1, add: false };
@@ -63,7 +66,7 @@ fn what_is_not_finite_reaches_its_row_and_column_in_bf16_too() {
     b[2 * columns + 34] = half::bf16::NEG_INFINITY;
     for isa in Isa::available() {
         let micro = Micro::of(isa, DType::BF16);
-        let source = |v: &[half::bf16]| Source { pointer: v.as_ptr().cast(), dtype: DType::BF16 };
+        let source = |v: &[half::bf16]| Source::plain(v.as_ptr().cast(), DType::BF16);
         let term = Term { left: Left::Rows { source: source(&a), stride: depth }, right: Right::rows(source(&b), columns), depth };
         let mut out = vec![0.0f32; rows * columns];
         let target = Target { pointer: out.as_mut_ptr().cast(), dtype: DType::F32, row_stride: columns, column_stride: 1, add: false };
@@ -94,6 +97,65 @@ fn rounding_to_bf16_is_to_nearest_even_and_keeps_not_a_number() {
         for (got, value) in out.iter().zip(values) {
             let right = half::bf16::from_f32(value);
             assert!(got.to_bits() == right.to_bits() || got.is_nan() && right.is_nan(), "{}: {value} became {got}", isa.name());
+        }
+    }
+}
+
+/// The micro-kernels whose packing this machine can run, which is more than it can multiply with; and the paths to widen by.
+fn packing() -> Vec<(&'static Micro, Isa)> {
+    let mut all: Vec<(&Micro, Isa)> = Isa::available().into_iter().map(|isa| (Micro::of(isa, DType::F32), isa)).collect();
+    #[cfg(target_arch = "x86_64")]
+    if all.iter().any(|(_, isa)| *isa == Isa::Avx512) {
+        for micro in [&super::avx512_bf16::MICRO, &super::avx512_vnni::MICRO, super::amx::micro()] {
+            all.extend([Isa::Portable, Isa::Avx2, Isa::Avx512].map(|isa| (micro, isa)));
+        }
+    }
+    all
+}
+
+/// One panel of an operand, the words around it included.
+fn panel(micro: &Micro, right: Right, depth: usize, columns: std::ops::Range<usize>) -> Vec<u32> {
+    let term = Term { left: Left::Rows { source: Source::plain(std::ptr::null(), DType::F32), stride: 0 }, right, depth };
+    let (words, width) = (micro.words(depth), columns.len().next_multiple_of(super::LANES));
+    let mut into = vec![0x7fff_7fffu32; words * width + 1];
+    let mut spare = vec![0x7fff_7fffu32; super::LANES * words];
+    // SAFETY: the operand has these columns; `into` and `spare` have the words that they need.
+    unsafe { pack::pack_right(micro, &[term], columns, width, 0..words, into.as_mut_ptr(), spare.as_mut_ptr()) };
+    into
+}
+
+#[test]
+fn panels_of_quantized_matrices_hold_the_words_of_the_numbers_that_they_mean() {
+    let mut rng = Rng::new(5, "panels", &[]);
+    for (scheme, [rows, taps, channels]) in [Scheme::Int8, Scheme::Nf4]
+        .into_iter()
+        .flat_map(|s| [[37, 1, 100], [70, 9, 33], [33, 4, 7], [1, 1, 1], [40, 3, 64]].map(|m| (s, m)))
+    {
+        let columns = taps * channels;
+        let layout = Layout { scheme, rows, columns };
+        let numbers: Vec<f32> = (0..rows * columns).map(|_| rng.normal()).collect();
+        let mut bytes = layout.quantize(&numbers).unwrap();
+        let numbers = layout.dequantize(&bytes);
+        let meta = Meta::new([rows, columns], DType::Quantized(scheme));
+        // SAFETY: the bytes are those of the matrix.
+        let stored = Source::of(&unsafe { Tensor::new(bytes.as_mut_ptr(), &meta) });
+        let plain = Source::plain(numbers.as_ptr().cast(), DType::F32);
+        let forward = |source| (Right::Columns { source, stride: columns }, columns, rows);
+        let backward = |source: Source| {
+            let last = (taps - 1) * channels;
+            let steps = [-(channels as isize), 0];
+            (Right::Rows { source: source.at(last), stride: columns, run: rows, wide: 1, steps }, taps * rows, channels)
+        };
+        for (micro, isa) in packing() {
+            for (of_stored, of_plain) in [(forward(stored), forward(plain)), (backward(stored), backward(plain))] {
+                let (_, depth, count) = of_stored;
+                for first in (0..count).step_by(micro.columns) {
+                    let some = first..(first + micro.columns).min(count);
+                    let got = isa.with(|| panel(micro, of_stored.0, depth, some.clone()));
+                    let want = panel(micro, of_plain.0, depth, some.clone());
+                    assert!(got == want, "{} by {}, {layout:?}, columns {some:?} of {count}", micro.name, isa.name());
+                }
+            }
         }
     }
 }

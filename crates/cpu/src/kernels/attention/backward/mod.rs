@@ -346,7 +346,7 @@ impl Part<'_> {
     /// # Safety
     /// As [`Self::add_dq`].
     unsafe fn pack_slopes(&self, worker: &mut Worker, keys: usize, queries: usize) {
-        let source = Source { pointer: worker.ds.words.as_ptr().cast(), dtype: self.micro.packed };
+        let source = Source::plain(worker.ds.words.as_ptr().cast(), self.micro.packed);
         let stride = self.plan.queries;
         let term = Term { left: Left::Rows { source, stride }, right: Right::rows(source, stride), depth: keys };
         // SAFETY: as the caller promises; these words are not in fixed point.
