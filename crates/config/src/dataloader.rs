@@ -13,6 +13,7 @@ section! {
         prefetch_factor: Whole,
         /// For every dataset that doesn't say otherwise.
         cache_latents: Flag,
+        /// The same, for the cache on disk.
         cache_latents_to_disk: Flag,
     }
     no effect {

@@ -30,10 +30,14 @@ section! {
         default_caption: TextOrFalse,
         /// Side of the square whose area a picture is fitted to; a list trains each picture at each resolution.
         resolution: Wholes,
+        /// How often an epoch shows each picture.
         num_repeats: Whole,
+        /// Shows each picture mirrored too.
         #[serde(alias = "flip_aug")]
         flip_x: Flag,
+        /// Share of the times in which a picture is shown without its caption (with the trigger word alone, if there is one).
         caption_dropout_rate: Number,
+        /// Tags in a new order in each epoch.
         #[serde(alias = "shuffle_caption")]
         shuffle_tokens: Flag,
         /// Number of leading tags that are neither shuffled nor dropped.
@@ -42,11 +46,14 @@ section! {
         keep_tokens_separator: String,
         /// Between tags; default: a comma.
         caption_separator: String,
+        /// Share of the tags that are left out, drawn anew in each epoch.
         #[serde(alias = "caption_tag_dropout_rate")]
         token_dropout_rate: Number,
         /// Each line is a caption of its own, and `{a|b}` stands for one of its parts; both are drawn in each epoch.
         enable_wildcard: Flag,
+        /// Goes in front of every caption.
         caption_prefix: String,
+        /// Goes behind every caption.
         caption_suffix: String,
         /// `from|to`; with several choices (`from|one|other`) one is drawn in each epoch.
         replacements: Texts,
@@ -54,8 +61,11 @@ section! {
         random_triggers: Texts,
         /// At most so many of them.
         random_triggers_max: Whole,
+        /// Encodes each picture once; false: in each step.
         cache_latents: Flag,
+        /// Keeps them in `cache_dir`, for the next run too.
         cache_latents_to_disk: Flag,
+        /// As `train.cache_text_embeddings`, which counts for all datasets.
         cache_text_embeddings: Flag,
         /// false: every picture is cropped to a square.
         buckets: Flag,
@@ -64,14 +74,17 @@ section! {
         /// Sides are multiples of this; default: what the model needs.
         #[serde(alias = "bucket_tolerance", alias = "bucket_reso_steps")]
         bucket_step: Whole,
+        /// Shortest side of a bucket, with `bucket_scheme: list`.
         #[serde(alias = "min_bucket_reso")]
         min_bucket: Whole,
+        /// Longest side of a bucket, with `bucket_scheme: list`.
         #[serde(alias = "max_bucket_reso")]
         max_bucket: Whole,
         /// What transparent pictures are laid over: `white`, `black`, or `"#rrggbb"`.
         background: String,
         /// `skip` or `stop`: what a picture that can't be used does.
         bad_images: String,
+        /// `image`, and nothing else.
         r#type: String,
     }
     no effect {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 section! {
     RawEma {
+        /// Whether there is one.
         use_ema: Flag,
         /// Share of the average that stays in each step.
         ema_decay: Number,

@@ -10,20 +10,42 @@ pub(crate) struct Failure {
 }
 
 /// Turns an error of the reader into `file:line:column: what is wrong`.
-pub(crate) fn explain(failure: &Failure, origin: &str) -> anyhow::Error {
+pub(crate) fn explain(failure: &Failure, text: &str, origin: &str) -> anyhow::Error {
     let bare = failure.error.without_snippet();
+    if let Some((line, column)) = tab(bare, text) {
+        return anyhow::anyhow!("{origin}:{line}:{column}: this line is indented with a tab, and YAML is indented with spaces");
+    }
     // The reader was between two keys where the path ends in a question mark, and at the top where it is a dot.
     let path = failure.path.trim_end_matches('?').trim_end_matches('.');
     let text = match bare {
         YamlError::SerdeUnknownField { field, expected, .. } => unknown_key(field, parent(path, field), expected),
         YamlError::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{}` is given twice", dotted(parent(path, key), key)),
-        _ if path.is_empty() => message(bare),
-        _ => format!("`{path}`: {}", message(bare)),
+        other => match (two_names(other), path) {
+            (Some(key), _) => format!("duplicate key: `{}` is given twice, under two of its names; keep one", dotted(path, &key)),
+            (None, "") => message(other),
+            (None, path) => format!("`{path}`: {}", message(other)),
+        },
     };
     match bare.location().filter(|at| at.line() > 0) {
         Some(at) => anyhow::anyhow!("{origin}:{}:{}: {text}", at.line(), at.column()),
         None => anyhow::anyhow!("{origin}: {text}"),
     }
+}
+
+/// Line and column of the first tab before a line's text, if that is what the reader stumbled on; it names the line before.
+fn tab(error: &YamlError, text: &str) -> Option<(usize, usize)> {
+    if !error.to_string().contains("tab") {
+        return None;
+    }
+    let indent = |line: &str| line.find(|c: char| c != ' ').filter(|at| line[*at..].starts_with('\t') && !line.trim().is_empty());
+    text.lines().enumerate().find_map(|(i, line)| Some((i + 1, indent(line)? + 1)))
+}
+
+/// The key that a file gives under its name and under another one; the place that the reader knows is the section's.
+fn two_names(error: &YamlError) -> Option<String> {
+    let text = error.to_string();
+    let key = text.split("duplicate field `").nth(1)?.split('`').next()?;
+    Some(key.to_string())
 }
 
 /// The path of the section that holds `key`; empty for the top.

@@ -34,7 +34,7 @@ pub(crate) fn read(text: &str, origin: &str, notices: &mut Vec<String>) -> Resul
     ensure!(!text.trim().is_empty(), "{origin} is empty");
     match parse::<Shape>(text) {
         Ok(shape) if shape.job.is_some() || shape.config.is_some() => read_job(text, origin, notices),
-        _ => parse(text).map_err(|e| explain(&e, origin)),
+        _ => parse(text).map_err(|e| explain(&e, text, origin)),
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> std::result::Result<T, B
 }
 
 fn read_job(text: &str, origin: &str, notices: &mut Vec<String>) -> Result<RawRun> {
-    let job: Job = parse(text).map_err(|e| explain(&e, origin))?;
+    let job: Job = parse(text).map_err(|e| explain(&e, text, origin))?;
     if let Some(kind) = job.job.filter(|kind| kind != "extension" && kind != "train") {
         bail!("{origin}: job: {kind} is not a training job; only `extension` and `train` are");
     }

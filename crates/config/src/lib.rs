@@ -20,6 +20,7 @@ pub mod caption;
 pub mod dataloader;
 pub mod dataset;
 pub mod ema;
+pub mod import;
 pub mod logging;
 pub mod lr_scheduler;
 pub mod memory;
@@ -31,6 +32,7 @@ pub mod run;
 pub mod sample;
 pub mod save;
 pub mod schema;
+pub mod starter;
 pub mod train;
 
 pub use caption::{CaptionConfig, MissingCaptions};
@@ -77,12 +79,27 @@ pub fn load(bytes: &[u8], origin: &str, overrides: &[(String, String)]) -> Resul
 /// Reads a config file; `-` is standard input.
 pub fn load_file(path: &Path, overrides: &[(String, String)]) -> Result<Loaded> {
     if path == Path::new("-") {
-        use std::io::Read;
-        let mut bytes = Vec::new();
-        std::io::stdin().take(LARGEST_FILE).read_to_end(&mut bytes).context("can't read the config from standard input")?;
-        return load(&bytes, "standard input", overrides);
+        return load(&read_stdin()?, "standard input", overrides);
     }
     load(&base::fs::read(path, LARGEST_FILE)?, &path.display().to_string(), overrides)
+}
+
+/// All of standard input; more than any config is an error, not a part of it.
+fn read_stdin() -> Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::io::stdin().take(LARGEST_FILE + 1).read_to_end(&mut bytes).context("can't read standard input")?;
+    anyhow::ensure!(
+        bytes.len() as u64 <= LARGEST_FILE,
+        "standard input holds more than {}, the most for a config",
+        base::human(LARGEST_FILE)
+    );
+    Ok(bytes)
+}
+
+/// A path as configs may give it, with `~` and `$HOME` at its start expanded; `key` is for the error.
+pub fn expand_path(key: &str, text: &str) -> Result<String> {
+    path::read_text(key, text)
 }
 
 /// Splits a `--set` argument at its first `=`.

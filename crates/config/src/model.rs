@@ -20,7 +20,9 @@ section! {
         arch: String,
         /// `epsilon` or `v_prediction`; default: what the model's files say.
         prediction_type: String,
+        /// true: `prediction_type: v_prediction`.
         is_v_pred: Flag,
+        /// true: `arch: sd2`.
         is_v2: Flag,
         /// 1: the text encoder's last layer; 2: the one before it; …
         clip_skip: Whole,
@@ -49,6 +51,7 @@ section! {
         compile_fullgraph: "the computation is always a planned graph",
         compile_dynamic: "the computation is always a planned graph",
         split_model_over_gpus: "there is one device",
+        split_model_other_module_param_count_scale: "there is one device",
         attn_masking: "it belongs to another family of models",
         use_text_encoder_1: "the model has one text encoder",
         use_text_encoder_2: "the model has one text encoder",

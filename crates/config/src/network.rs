@@ -19,14 +19,18 @@ section! {
         linear_alpha: Number,
         /// Rank on 3×3 convolutions; 0 or absent: none.
         conv: Whole,
+        /// Strength on convolutions is conv_alpha / conv; default: the rank.
         conv_alpha: Number,
         /// Share of the adapter's input that is set to zero in each step.
         dropout: Number,
         /// A LoRA file to start from.
         pretrained_lora_path: String,
+        /// Only modules whose name contains one of these get an adapter.
         only_if_contains: Texts,
+        /// Modules whose name contains one of these get none.
         ignore_if_contains: Texts,
         network_kwargs: RawNetworkKwargs,
+        /// Of older files; modules are chosen by name.
         transformer_only: Flag,
     }
     no effect {
@@ -41,7 +45,12 @@ section! {
 
 section! {
     /// Where ai-toolkit's files keep the name filters.
-    RawNetworkKwargs { only_if_contains: Texts, ignore_if_contains: Texts, }
+    RawNetworkKwargs {
+        /// As `network.only_if_contains`.
+        only_if_contains: Texts,
+        /// As `network.ignore_if_contains`.
+        ignore_if_contains: Texts,
+    }
     no effect {}
     not yet { full_if_contains: "", rank_dropout: 0, module_dropout: 0, }
 }

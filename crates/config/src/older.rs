@@ -1,5 +1,6 @@
 //! Keys of older configs: translated into today's with a notice, and refused where both say different things.
 
+use crate::scalar::Whole;
 use anyhow::{Result, bail};
 
 /// `mixed_precision` as `train.dtype`; `dtype` is what the file says itself.
@@ -37,4 +38,17 @@ pub(crate) fn optimizer(eight_bit: Option<bool>, at: &str, name: Option<String>,
     };
     notices.push(format!("{at}.use_8bit_optimizer: true is read as train.optimizer: {translated}"));
     Ok(Some(translated))
+}
+
+/// `train.num_workers` as `dataloader.num_workers`; `given` is what the file says there.
+pub(crate) fn num_workers(older: Whole, given: Option<Whole>, notices: &mut Vec<String>) -> Result<Option<Whole>> {
+    match given {
+        Some(given) if given != older => {
+            bail!("train.num_workers: {} contradicts dataloader.num_workers: {}; keep dataloader.num_workers", older.0, given.0)
+        }
+        _ => {
+            notices.push(format!("train.num_workers: {0} is read as dataloader.num_workers: {0}", older.0));
+            Ok(Some(older))
+        }
+    }
 }

@@ -35,12 +35,13 @@ pub(crate) fn check_values(section: &str, params: &Map<String, Value>) -> Result
 
 /// The rate, or the optimizer's usual one; the user hears of rates that mean something else to this optimizer.
 pub(crate) fn rate(chosen: &Chosen, given: Option<Number>, notices: &mut Vec<String>) -> f64 {
+    if is_relative(chosen) {
+        return 1.0;
+    }
     let Some(Number(lr)) = given else { return chosen.rates.default };
     let [low, high] = chosen.rates.usual;
     let (name, default) = (chosen.name, chosen.rates.default);
-    if chosen.params.get("relative_step") == Some(&Value::Bool(true)) {
-        notices.push(format!("train.lr has no effect here: {name} with relative_step sets the rate by itself"));
-    } else if lr > 0.0 && lr < low && default == 1.0 {
+    if lr > 0.0 && lr < low && default == 1.0 {
         notices.push(format!(
             "train.lr: {lr:e} is a factor on the rate that {name} finds by itself, so it would learn very slowly; 1 is usual (and what \
              ai-toolkit takes instead)"
@@ -49,6 +50,22 @@ pub(crate) fn rate(chosen: &Chosen, given: Option<Number>, notices: &mut Vec<Str
         notices.push(format!("train.lr: {lr:e} is outside of what {name} is usually given ({low:e} to {high:e}, by itself {default:e})"));
     }
     lr
+}
+
+/// Whether the optimizer sets the rate by itself; what the config calls rates are then shares of it, and 1.
+fn is_relative(chosen: &Chosen) -> bool {
+    chosen.params.get("relative_step") == Some(&Value::Bool(true))
+}
+
+/// A rate beside an optimizer that sets it by itself would be ignored; 1 is what a resolved config holds.
+pub(crate) fn check_relative(chosen: &Chosen, rates: [(&str, Option<Number>); 3]) -> Result<()> {
+    match rates.iter().find(|(_, rate)| rate.is_some_and(|rate| rate.0 != 1.0)) {
+        Some((key, Some(Number(rate)))) if is_relative(chosen) => bail!(
+            "{key}: {rate:e} and train.optimizer_params.relative_step: true exclude each other: {} then sets the rate by itself; remove one",
+            chosen.name
+        ),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn on_change(word: Option<&str>) -> Result<OnOptimizerChange> {

@@ -42,6 +42,7 @@ section! {
         sample: RawSample,
         logging: RawLogging,
         memory: RawMemory,
+        /// Of job files: `sd_trainer`, `diffusion_trainer` or `ui_trainer`.
         #[serde(rename = "type")]
         kind: String,
     }
@@ -121,8 +122,13 @@ pub(crate) fn resolve(mut raw: RawRun, notices: &mut Vec<String>) -> Result<RunC
         let train = raw.train.get_or_insert_default();
         train.optimizer = crate::older::optimizer(Some(true), "model", train.optimizer.take(), notices)?;
     }
+    if let Some(workers) = raw.train.as_mut().and_then(|train| train.num_workers.take()) {
+        let dataloader = raw.dataloader.get_or_insert_default();
+        dataloader.num_workers = crate::older::num_workers(workers, dataloader.num_workers, notices)?;
+    }
     let (dataloader, caches) = crate::dataloader::resolve(raw.dataloader.take().unwrap_or_default(), notices)?;
     check_kind(raw.kind.as_deref())?;
+    put_name_into_paths(&mut raw);
     let training_folder = path::read("training_folder", raw.training_folder.as_deref().unwrap_or("output"))?;
     let trigger_word = text(raw.trigger_word);
     let datasets = raw.datasets.unwrap_or_default();
@@ -160,6 +166,18 @@ pub(crate) fn resolve(mut raw: RawRun, notices: &mut Vec<String>) -> Result<RunC
     })
 }
 
+/// `[name]` in a path stands for the run's name, as in ai-toolkit's files.
+fn put_name_into_paths(raw: &mut RawRun) {
+    let Some(name) = raw.name.as_deref().map(|name| name.trim().to_string()) else { return };
+    let top = [&mut raw.training_folder, &mut raw.cache_dir];
+    let model = raw.model.iter_mut().flat_map(|model| [&mut model.name_or_path, &mut model.vae_path]);
+    let network = raw.network.iter_mut().map(|network| &mut network.pretrained_lora_path);
+    let datasets = raw.datasets.iter_mut().flatten().map(|dataset| &mut dataset.folder_path);
+    for path in top.into_iter().chain(model).chain(network).chain(datasets).flatten() {
+        *path = path.replace("[name]", &name);
+    }
+}
+
 /// A text that says something, trimmed; empty is the same as absent.
 pub(crate) fn text(value: Option<String>) -> Option<String> {
     value.map(|t| t.trim().to_string()).filter(|t| !t.is_empty())
@@ -180,7 +198,7 @@ fn check_device(device: &str) -> Result<String> {
 }
 
 /// The name becomes a folder and the stem of files on any system.
-fn check_name(name: &str) -> Result<String> {
+pub(crate) fn check_name(name: &str) -> Result<String> {
     const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
     let name = name.trim();
     let stem = name.split('.').next().unwrap_or_default().to_ascii_lowercase();

@@ -13,17 +13,24 @@ section! {
         /// Steps between samples; 0: none but those at the end.
         #[serde(alias = "every")]
         sample_every: Whole,
+        /// Passes over the data between samples, instead of `sample_every`.
+        sample_every_epochs: Whole,
+        /// Pixels; a multiple of 8.
         width: Whole,
+        /// Pixels; a multiple of 8.
         height: Whole,
         /// A prompt a line, with inline flags: `--n` negative, `--w`, `--h`, `--d` seed, `--l` guidance, `--s` steps.
         prompts: Vec<String>,
         samples: Vec<RawPrompt>,
         /// Negative prompt.
         neg: TextOrFalse,
+        /// Of the first picture's noise.
         seed: Whole,
         /// true: the seed grows by 1 from prompt to prompt.
         walk_seed: Flag,
+        /// How strongly the prompt counts (classifier-free guidance); 1: as it is.
         guidance_scale: Number,
+        /// Steps of the sampler.
         sample_steps: Whole,
     }
     no effect {
@@ -39,17 +46,24 @@ section! {
 section! {
     /// One entry of `samples`.
     RawPrompt {
+        /// What the picture is to show.
         prompt: String,
+        /// Negative prompt; default: `sample.neg`, as with the keys below.
         #[serde(alias = "negative")]
         neg: TextOrFalse,
+        /// Pixels; a multiple of 8.
         width: Whole,
+        /// Pixels; a multiple of 8.
         height: Whole,
+        /// Of the first picture's noise.
         seed: Whole,
+        /// How strongly the prompt counts (classifier-free guidance); 1: as it is.
         guidance_scale: Number,
+        /// Steps of the sampler.
         sample_steps: Whole,
     }
     no effect { fps: "these are pictures", num_frames: "these are pictures", }
-    not yet { ctrl_img: "", ctrl_idx: "", ctrl_img_1: "", ctrl_img_2: "", ctrl_img_3: "", network_multiplier: 1.0, do_cfg_norm: false, }
+    not yet { ctrl_img: "", ctrl_idx: 0, ctrl_img_1: "", ctrl_img_2: "", ctrl_img_3: "", network_multiplier: 1.0, do_cfg_norm: false, }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -74,8 +88,10 @@ pub struct SamplePrompt {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SampleConfig {
     pub sampler: Sampler,
-    /// 0: none while training.
+    /// 0: none while training, or as `sample_every_epochs` says.
     pub sample_every: u64,
+    /// 0: `sample_every` counts. A run counts its epochs in steps and puts them there.
+    pub sample_every_epochs: u64,
     /// Defaults for prompts that come from elsewhere (the command line).
     pub width: u32,
     pub height: u32,
@@ -157,9 +173,12 @@ fn flag_places(line: &str) -> Vec<(usize, String)> {
 
 pub(crate) fn resolve(raw: RawSample, trigger: Option<&str>, notices: &mut Vec<String>) -> Result<SampleConfig> {
     raw.check_foreign("sample", notices)?;
+    let keys = ["sample.sample_every", "sample.sample_every_epochs"];
+    let (sample_every, sample_every_epochs) = crate::save::interval(keys, [raw.sample_every, raw.sample_every_epochs], 100)?;
     let mut config = SampleConfig {
         sampler: sampler(raw.sampler.as_deref(), notices)?,
-        sample_every: raw.sample_every.map_or(100, |e| e.0),
+        sample_every,
+        sample_every_epochs,
         width: side(raw.width),
         height: side(raw.height),
         neg: raw.neg.map(|n| n.0).unwrap_or_default(),
@@ -221,5 +240,5 @@ fn sampler(name: Option<&str>, notices: &mut Vec<String>) -> Result<Sampler> {
 /// Prompts get the trigger word only where they ask for it; without one the placeholder goes away.
 fn with_trigger(prompt: &str, trigger: Option<&str>) -> String {
     let trigger = trigger.unwrap_or_default();
-    prompt.replace("[trigger]", trigger).replace("[name]", trigger)
+    prompt.replace("[trigger]", trigger).replace("[name]", trigger).trim().to_string()
 }

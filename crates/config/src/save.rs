@@ -12,6 +12,8 @@ section! {
         /// Steps between checkpoints; 0: only at the end.
         #[serde(alias = "every")]
         save_every: Whole,
+        /// Passes over the data between checkpoints, instead of `save_every`.
+        save_every_epochs: Whole,
         /// Type of the numbers in the LoRA file.
         dtype: String,
         /// Number of checkpoints that stay beside the final file.
@@ -19,6 +21,7 @@ section! {
         max_step_saves_to_keep: Whole,
         /// `kohya` or `diffusers`: the names in the LoRA file.
         layout: String,
+        /// `safetensors`, and nothing else.
         save_format: String,
     }
     no effect { hf_repo_id: "nothing is uploaded", hf_private: "nothing is uploaded", }
@@ -35,8 +38,10 @@ pub enum Layout {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SaveConfig {
-    /// 0: only at the end.
+    /// 0: only at the end, or as `save_every_epochs` says.
     pub save_every: u64,
+    /// 0: `save_every` counts. A run counts its epochs in steps and puts them there.
+    pub save_every_epochs: u64,
     #[serde(serialize_with = "dtype")]
     pub dtype: DType,
     pub max_step_saves_to_keep: usize,
@@ -50,8 +55,11 @@ pub(crate) fn resolve(raw: RawSave, notices: &mut Vec<String>) -> Result<SaveCon
     }
     let keep = raw.max_step_saves_to_keep.map_or(5, |k| k.0);
     ensure!(keep >= 1, "save.max_step_saves_to_keep: at least 1 checkpoint must stay, or a stopped run can't go on");
+    let (save_every, save_every_epochs) =
+        interval(["save.save_every", "save.save_every_epochs"], [raw.save_every, raw.save_every_epochs], 1000)?;
     Ok(SaveConfig {
-        save_every: raw.save_every.map_or(1000, |e| e.0),
+        save_every,
+        save_every_epochs,
         dtype: raw.dtype.as_deref().map_or(Ok(DType::F16), |d| read_dtype("save.dtype", d))?,
         max_step_saves_to_keep: keep as usize,
         layout: match raw.layout.as_deref().unwrap_or("kohya") {
@@ -60,4 +68,14 @@ pub(crate) fn resolve(raw: RawSave, notices: &mut Vec<String>) -> Result<SaveCon
             other => bail!("save.layout: {other} is unknown; it is kohya or diffusers"),
         },
     })
+}
+
+/// Steps or epochs between two happenings, of which at most one counts; 0: never.
+pub(crate) fn interval(keys: [&str; 2], [steps, epochs]: [Option<Whole>; 2], default: u64) -> Result<(u64, u64)> {
+    let epochs = epochs.map_or(0, |e| e.0);
+    match steps.map(|s| s.0) {
+        Some(steps) if steps > 0 && epochs > 0 => bail!("{} ({steps}) and {} ({epochs}) are both given; keep one", keys[0], keys[1]),
+        Some(steps) => Ok((steps, epochs)),
+        None => Ok((if epochs > 0 { 0 } else { default }, epochs)),
+    }
 }

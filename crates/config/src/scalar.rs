@@ -106,7 +106,8 @@ read_any!(WholeOrText, "a number of bytes, or a text such as 8GB" {
 });
 
 fn whole<E: Error>(value: i64) -> Result<u64, E> {
-    u64::try_from(value).map_err(|_| E::invalid_value(Unexpected::Signed(value), &"a whole number, 0 or more"))
+    u64::try_from(value)
+        .map_err(|_| E::custom(format!("{value} is negative; give a whole number, 0 or more (0 switches off what has an interval)")))
 }
 
 /// Whole numbers written like `1e3` arrive as floats; up to 2⁵³ they are exact.

@@ -20,23 +20,34 @@ section! {
         steps: Whole,
         /// Passes over the data instead of a number of steps.
         epochs: Whole,
+        /// Pictures of one bucket that go through the model together.
         batch_size: Whole,
         /// Batches whose mean gradient makes one optimizer step.
         gradient_accumulation: Whole,
+        /// Another spelling of `gradient_accumulation`; both may stand in a file as long as they agree.
         gradient_accumulation_steps: Whole,
+        /// Learning rate; default: the optimizer's usual one.
         #[serde(alias = "learning_rate")]
         lr: Number,
+        /// Rate of the UNet's adapters; default: `lr`.
         unet_lr: Number,
+        /// Rate of the text encoder's adapters; default: `lr`.
         text_encoder_lr: Number,
+        /// Its name: see the list below.
         optimizer: String,
         /// Of older files: the optimizer in its 8-bit form.
         use_8bit_optimizer: Flag,
         /// Of older files: `dtype`.
         mixed_precision: String,
+        /// Of older files: `dataloader.num_workers`.
+        num_workers: Whole,
+        /// Its settings, such as `weight_decay`, `betas`, `eps`; an unknown one is refused with the list of those it has.
         optimizer_params: Map<String, Value>,
         /// What a resume does if the saved state is another optimizer's: `stop` or `fresh`.
         on_optimizer_change: String,
+        /// Name of the schedule: see the list below.
         lr_scheduler: String,
+        /// Its settings, such as `num_cycles` or `min_lr_ratio`.
         lr_scheduler_params: Map<String, Value>,
         /// Steps (or, below 1, the share of all steps) in which the rate rises to `lr`.
         lr_warmup_steps: Number,
@@ -56,9 +67,13 @@ section! {
         min_snr_gamma: Number,
         /// Refused: its weight grows without bound at noisy timesteps. `min_snr_gamma` is the bounded one.
         snr_gamma: Number,
+        /// Strength of a constant added to each channel's noise, for darker darks and brighter brights; 0: none.
         noise_offset: Number,
+        /// Whether the UNet gets adapters.
         train_unet: Flag,
+        /// Whether the text encoder gets adapters.
         train_text_encoder: Flag,
+        /// Encodes each caption once; default: true, unless captions change in each epoch or the text encoder is trained.
         cache_text_embeddings: Flag,
         /// Type of activations: `fp32` or `bf16`.
         dtype: String,
@@ -70,12 +85,17 @@ section! {
         max_token_length: Whole,
         /// Steps with a non-finite loss or gradient, in a row, that end the run.
         max_non_finite_steps: Whole,
+        /// First timestep that is trained.
         #[serde(alias = "min_denoising_steps")]
         min_timestep: Whole,
+        /// Last timestep that is trained.
         #[serde(alias = "max_denoising_steps")]
         max_timestep: Whole,
+        /// No samples before the first step.
         skip_first_sample: Flag,
+        /// No samples at all.
         disable_sampling: Flag,
+        /// `ddpm`; training has one noise schedule, the model's.
         noise_scheduler: String,
         ema_config: RawEma,
     }
@@ -105,6 +125,13 @@ section! {
         diff_output_preservation_class: "diff_output_preservation is not supported yet",
         blank_prompt_preservation_multiplier: "blank_prompt_preservation is not supported yet",
         guidance_loss_target: "do_guidance_loss is not supported yet",
+        guidance_loss_schedule: "do_guidance_loss is not supported yet",
+        unconditional_prompt: "do_guidance_loss is not supported yet",
+        do_guidance_loss_cfg_zero: "do_guidance_loss is not supported yet",
+        signal_correction_noise_scale: "do_signal_correction_noise is not supported yet",
+        batch_noise_correction_scale: "do_batch_noise_correction is not supported yet",
+        signal_amplification_strength: "do_signal_amplification is not supported yet",
+        correct_pred_norm_multiplier: "correct_pred_norm is not supported yet",
         differential_guidance_scale: "do_differential_guidance is not supported yet",
         diffusion_feature_extractor_weight: "there is no feature extractor",
         inverted_mask_prior_multiplier: "there are no masks yet",
@@ -113,7 +140,7 @@ section! {
     not yet {
         learnable_snr_gos: false, loss_type: "mse" | "l2", loss_target: "noise", reg_weight: 1.0, num_train_timesteps: 1000,
         single_item_batching: false, start_step: 0, merge_network_on_save: false, max_loss: 0,
-        train_turbo: false, inverted_mask_prior: false, diff_output_preservation: false, blank_prompt_preservation: false,
+        train_turbo: false, free_u: false, inverted_mask_prior: false, diff_output_preservation: false, blank_prompt_preservation: false,
         do_prior_divergence: false, do_fft_loss: false, t0_loss_target: false, pred_scaler: 1.0, correct_pred_norm: false,
         target_norm_std: false, do_guidance_loss: false, do_differential_guidance: false, diffusion_feature_extractor_path: "",
         do_cfg: false, do_random_cfg: false, cfg_scale: 1.0, max_cfg_scale: 1.0, cfg_rescale: "", dynamic_noise_offset: false,
@@ -213,6 +240,10 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
     check_noise_scheduler(raw.noise_scheduler.as_deref())?;
     let (steps, epochs) = length(raw.steps, raw.epochs)?;
     let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params)?;
+    optimizer::check_relative(
+        &chosen,
+        [("train.lr", raw.lr), ("train.unet_lr", raw.unet_lr), ("train.text_encoder_lr", raw.text_encoder_lr)],
+    )?;
     let lr = rate("train.lr", raw.lr, optimizer::rate(&chosen, raw.lr, notices))?;
     ensure!(
         !(ema_config.use_ema && chosen.averages()),

@@ -42,7 +42,7 @@ pub struct Prepared {
 impl Prepared {
     /// `model_path` and `vae_path` are the config's, resolved to local files.
     pub fn new(loaded: config::Loaded, model_path: &Path, vae_path: Option<&Path>, reporter: &mut dyn Reporter) -> Result<Prepared> {
-        let config::Loaded { config, mut notices } = loaded;
+        let config::Loaded { mut config, mut notices } = loaded;
         // The model first: its headers are read in no time, and a wrong file is the commonest mistake.
         let model = Model::open(model_path, vae_path, &config.model)?;
         notices.extend(model.warnings.iter().cloned());
@@ -54,6 +54,7 @@ impl Prepared {
         let dataset = Dataset::build(&options)?;
         reporter.report(Event::End);
         let batches = data::Schedule::new(&dataset, config.seed, config.train.batch_size, config.train.gradient_accumulation);
+        count_epochs(&mut config, batches.steps_per_epoch());
         let steps = if config.train.steps > 0 { config.train.steps } else { config.train.epochs * batches.steps_per_epoch() };
         ensure!(steps > 0, "nothing to train: train.steps and train.epochs come to 0 steps");
         let modules = model.parts.modules(model.clip_skip)?;
@@ -224,6 +225,17 @@ pub const TEXT_PROGRAM: &str = "text";
 
 pub fn train_name(form: Form) -> String {
     format!("train {}x{} batch {}", form.size[1], form.size[0], form.batch)
+}
+
+/// Intervals in epochs become intervals in steps, now that the steps of an epoch are known.
+fn count_epochs(config: &mut RunConfig, steps_per_epoch: u64) {
+    for (steps, epochs) in [
+        (&mut config.save.save_every, &mut config.save.save_every_epochs),
+        (&mut config.sample.sample_every, &mut config.sample.sample_every_epochs),
+    ] {
+        let counted = std::mem::take(epochs).saturating_mul(steps_per_epoch);
+        *steps = if counted > 0 { counted } else { *steps };
+    }
 }
 
 fn check_buckets(config: &RunConfig, model: &Model) -> Result<()> {

@@ -47,7 +47,7 @@ pub fn train(
     MemoryPlan::new(run, backend.as_ref())?.check(run.config.memory.budget)?;
     let folder = RunFolder::open(&run.folder(), &run.config.name, start)?;
     let saved = resume_state(run, &folder, start, reporter)?;
-    base::fs::write_atomic(&folder.path().join("config.yaml"), run.config.to_yaml()?.as_bytes())?;
+    freeze(run, &folder)?;
     if let Some(state) = saved.as_ref().filter(|s| s.manifest.step == run.steps && folder.final_lora().exists()) {
         reporter.report(Event::Notice(format!("this run is complete already: {} of {} steps are done", state.manifest.step, run.steps)));
         return Ok(Finished { lora: folder.final_lora(), steps: state.manifest.step, ran: 0, skipped: 0 });
@@ -65,6 +65,13 @@ pub fn train(
     base::fs::write_atomic(&folder.path().join("cache.json"), &report)?;
     let (trainer, saver, first) = begin(run, &folder, backend, saved, reporter)?;
     Loop { run, caches: &caches, saver: &saver, trainer, interrupt, reporter, batch: feed::empty(), skipped: 0, in_a_row: 0 }.run(first)
+}
+
+/// The run's own copy of what it was told and of what it found: nothing that is edited later changes what a run was.
+fn freeze(run: &Prepared, folder: &RunFolder) -> Result<()> {
+    base::fs::write_atomic(&folder.path().join("config.yaml"), run.config.to_yaml()?.as_bytes())?;
+    let list = serde_json::to_vec_pretty(&run.dataset.rows()).context("a list of pictures is plain JSON")?;
+    base::fs::write_atomic(&folder.path().join("data.json"), &list)
 }
 
 /// The newest whole state of a resumed run, and the differences that the user should know of.

@@ -24,7 +24,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// `log_every`: steps between plain lines of training.
+    /// `log_every`: steps between plain lines of training; 0: none.
     pub fn new(log_every: u64) -> Terminal {
         let now = Instant::now();
         Terminal {
@@ -36,7 +36,7 @@ impl Terminal {
             began: now,
             last_line: now,
             loss: None,
-            log_every: log_every.max(1),
+            log_every,
         }
     }
 
@@ -101,9 +101,14 @@ impl Terminal {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("loss {:.4}  lr {:.2e}{}", self.loss.unwrap_or(f64::NAN), row.lr, adapted(row)));
             bar.set_position(row.step);
-        } else if row.step.is_multiple_of(self.log_every) || row.step == self.total || row.step == self.first_step + 1 {
+        } else if self.log_every > 0 && self.is_due(row.step) {
             output::say(self.plain_step(row));
         }
+    }
+
+    /// Whether a step gets a plain line: the first, the last, and those between at the interval.
+    fn is_due(&self, step: u64) -> bool {
+        step.is_multiple_of(self.log_every) || step == self.total || step == self.first_step + 1
     }
 
     fn plain_step(&self, row: &Row) -> String {

@@ -97,7 +97,7 @@ impl Hub {
 
 /// `owner/name` as Hugging Face allows it, and nothing that is more likely a path: no such folder as `owner`, no file extension of
 /// a model.
-fn is_model_id(name: &str) -> bool {
+pub fn is_model_id(name: &str) -> bool {
     let Some((owner, model)) = name.split_once('/') else { return false };
     let part = |part: &str| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');

@@ -1,6 +1,7 @@
 //! The commands, a file each.
 
 mod bench;
+mod config;
 mod convert;
 mod demo;
 mod dev;
@@ -27,6 +28,9 @@ pub enum Command {
     Sample(Box<sample::Arguments>),
     /// Say what a LoRA or checkpoint file holds.
     Inspect(inspect::Arguments),
+    /// Make, check and take over configs.
+    #[command(subcommand)]
+    Config(config::Command),
     /// Write a LoRA in another layout.
     Convert(convert::Arguments),
     /// Tools for developing velatura.
@@ -43,6 +47,7 @@ impl Command {
             Command::Bench(arguments) => bench::run(arguments),
             Command::Sample(arguments) => sample::run(*arguments),
             Command::Inspect(arguments) => inspect::run(arguments),
+            Command::Config(command) => config::run(command),
             Command::Convert(arguments) => convert::run(arguments),
             Command::Dev(command) => dev::run(command),
         }

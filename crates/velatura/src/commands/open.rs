@@ -19,9 +19,14 @@ pub struct ConfigArguments {
 
 impl ConfigArguments {
     pub fn load(&self) -> Result<config::Loaded> {
-        let overrides = self.set.iter().map(|argument| config::parse_override(argument)).collect::<Result<Vec<_>>>()?;
-        config::load_file(&self.config, &overrides)
+        load(&self.config, &self.set)
     }
+}
+
+/// A config with `--set KEY=VALUE` arguments laid over it.
+pub fn load(path: &Path, set: &[String]) -> Result<config::Loaded> {
+    let overrides = set.iter().map(|argument| config::parse_override(argument)).collect::<Result<Vec<_>>>()?;
+    config::load_file(path, &overrides)
 }
 
 /// Everything up to the first step.

@@ -20,6 +20,9 @@ pub struct Arguments {
     /// A training config: its model, its finished LoRA, and the prompts of its `sample` section.
     #[arg(conflicts_with = "model", required_unless_present = "model")]
     config: Option<PathBuf>,
+    /// Overrides a key of the config, such as `--set sample.seed=1`. May be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
+    set: Vec<String>,
     /// A model folder, a checkpoint file, or a Hugging Face id.
     #[arg(long)]
     model: Option<String>,
@@ -107,7 +110,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
 impl Arguments {
     fn job(&self) -> Result<Job> {
         let mut job = match &self.config {
-            Some(path) => job_of_config(path)?,
+            Some(path) => job_of_config(open::load(path, &self.set)?.config)?,
             None => Job { model: self.model_config()?, lora: None, sample: plain_sample_config(), prompts: Vec::new() },
         };
         job.lora = self.lora.clone().or(job.lora);
@@ -166,8 +169,7 @@ impl Arguments {
     }
 }
 
-fn job_of_config(path: &Path) -> Result<Job> {
-    let config = config::load_file(path, &[])?.config;
+fn job_of_config(config: config::RunConfig) -> Result<Job> {
     let lora = config.run_folder().join(format!("{}.safetensors", config.name));
     ensure!(lora.exists(), "{} does not exist yet: train the config first, or give --lora a checkpoint of it", open::shown(&lora));
     Ok(Job { model: config.model, lora: Some(lora), prompts: config.sample.samples.clone(), sample: config.sample })
@@ -177,6 +179,7 @@ fn plain_sample_config() -> SampleConfig {
     SampleConfig {
         sampler: Sampler::Ddim,
         sample_every: 0,
+        sample_every_epochs: 0,
         width: 512,
         height: 512,
         neg: String::new(),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
+mod config;
 mod lora_files;
 mod mistakes;
 mod optimizers;

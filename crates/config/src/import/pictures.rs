@@ -1,0 +1,145 @@
+//! sd-scripts' folders of pictures, from `--train_data_dir` or from a dataset file, as entries of `datasets`.
+
+use super::flags::{FILE, PICTURES};
+use super::native::Native;
+use super::settings::Settings;
+use serde_json::{Map, Value};
+
+/// One folder of pictures, with everything that is said of it.
+pub(super) struct Subset {
+    /// `a.toml: datasets[0].subsets[1]`, for messages.
+    pub origin: String,
+    pub settings: Settings,
+}
+
+/// The settings, and the entries of `datasets` that they come to.
+pub(super) fn import(native: &mut Native, run: &Settings, pictures: &Settings, subsets: &[Subset]) {
+    let mut entries = Vec::new();
+    if subsets.is_empty() {
+        entries.extend(folders(native, run, pictures));
+    } else {
+        for key in ["train_data_dir", "reg_data_dir"] {
+            if let Some(setting) = run.get(key).filter(|_| run.text(key).is_some()) {
+                native.note(format!("{} has no effect beside a dataset file, as in sd-scripts", setting.origin));
+            }
+        }
+        entries.extend(subsets.iter().map(|subset| of_file(native, pictures, subset)));
+    }
+    batch_size(native, run, subsets);
+    if entries.is_empty() {
+        native.error(
+            "no pictures: --train_data_dir is not given, nor is a dataset file; name it beside this one (velatura config import train.toml \
+             dataset.toml)",
+        );
+    }
+    native.set("datasets", entries);
+}
+
+/// The folders of folders that flags name.
+fn folders(native: &mut Native, run: &Settings, pictures: &Settings) -> Vec<Value> {
+    let mut entries = Vec::new();
+    for (key, is_reg) in [("train_data_dir", false), ("reg_data_dir", true)] {
+        let Some(folder) = run.text(key) else { continue };
+        let mut entry = Map::new();
+        entry.insert("folder_path".to_string(), folder.into());
+        entry.insert("kohya_folders".to_string(), true.into());
+        common(native, &mut entry, pictures);
+        if is_reg {
+            regularise(native, &mut entry, pictures);
+        }
+        entries.push(Value::Object(entry));
+    }
+    entries
+}
+
+/// One subset of a dataset file; what it doesn't say, the dataset, `[general]`, and the flags say for it.
+fn of_file(native: &mut Native, pictures: &Settings, subset: &Subset) -> Value {
+    let settings = subset.settings.over(pictures);
+    let mut entry = Map::new();
+    if settings.text("image_dir").is_none() && settings.text("metadata_file").is_none() {
+        native.error(format!("{}: image_dir is missing", subset.origin));
+    }
+    native.take_into(&mut entry, FILE, &settings);
+    // Repeats are said in the file, and only the folder itself is read.
+    entry.insert("kohya_folders".to_string(), false.into());
+    entry.insert("recursive".to_string(), false.into());
+    common(native, &mut entry, &settings);
+    if settings.is_on("is_reg") {
+        regularise(native, &mut entry, &settings);
+    }
+    Value::Object(entry)
+}
+
+fn common(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settings) {
+    native.take_into(entry, PICTURES, settings);
+    let extension = settings.text("caption_extension").or(settings.text("caption_extention")).unwrap_or(".caption");
+    entry.insert("caption_ext".to_string(), extension.trim_start_matches('.').into());
+    // Not asked for, they are left to velatura: the result is the same.
+    if settings.is_on("cache_latents_to_disk") {
+        entry.insert("cache_latents_to_disk".to_string(), true.into());
+    } else if settings.is_on("cache_latents") {
+        entry.insert("cache_latents".to_string(), true.into());
+    }
+    resolution(native, entry, settings);
+    buckets(native, entry, settings);
+}
+
+/// sd-scripts fits pictures to the area of width × height; so does a square of the same area.
+fn resolution(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settings) {
+    let Some(setting) = settings.get("resolution") else {
+        return native.error("resolution is not given: add --resolution 512 (or the size that you train at)");
+    };
+    let sides: Vec<u64> = setting.value.as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    let (width, height) = (sides.first().copied().unwrap_or(512), sides.last().copied().unwrap_or(512));
+    let side = ((width * height) as f64).sqrt().round() as u64;
+    if width != height {
+        native.note(format!("{} {width},{height} is read as the square of the same area, {side}", setting.origin));
+    }
+    entry.insert("resolution".to_string(), side.into());
+}
+
+fn buckets(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settings) {
+    let on = settings.is_on("enable_bucket");
+    entry.insert("buckets".to_string(), on.into());
+    if !on {
+        return;
+    }
+    if settings.is_on("bucket_no_upscale") {
+        // Sides by the picture's own size, never enlarged: what ai-toolkit's buckets are too.
+        entry.insert("bucket_scheme".to_string(), "ratio".into());
+        for limit in ["min_bucket_reso", "max_bucket_reso"] {
+            if let Some(setting) = settings.get(limit) {
+                native.note(format!("{} has no effect with bucket_no_upscale", setting.origin));
+            }
+        }
+    } else {
+        entry.insert("bucket_scheme".to_string(), "list".into());
+        entry.insert("min_bucket".to_string(), settings.whole("min_bucket_reso").unwrap_or(256).into());
+        let side = entry.get("resolution").and_then(Value::as_u64).unwrap_or(512);
+        let most = settings.whole("max_bucket_reso").unwrap_or(1024).max(side);
+        entry.insert("max_bucket".to_string(), most.into());
+    }
+    entry.insert("bucket_step".to_string(), settings.whole("bucket_reso_steps").unwrap_or(64).into());
+}
+
+/// A set that keeps what the model knows of the class.
+fn regularise(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settings) {
+    entry.insert("is_reg".to_string(), true.into());
+    if let Some(weight) = settings.number("prior_loss_weight").filter(|weight| *weight != 1.0) {
+        native.set("train.reg_weight", weight);
+    }
+}
+
+/// One number for the run; datasets that ask for different ones can't have them.
+fn batch_size(native: &mut Native, run: &Settings, subsets: &[Subset]) {
+    let of_files: Vec<(u64, &str)> =
+        subsets.iter().filter_map(|s| Some((s.settings.whole("batch_size")?, s.settings.get("batch_size")?.origin.as_str()))).collect();
+    let (first, rest) = match of_files.split_first() {
+        Some((first, rest)) => (first.0, rest),
+        None => (run.whole("train_batch_size").unwrap_or(1), of_files.as_slice()),
+    };
+    if let Some((other, origin)) = rest.iter().find(|(size, _)| *size != first) {
+        native.error(format!("{origin} ({other}): another dataset asks for {first}, and a run has one batch size; make them equal"));
+    }
+    native.set("train.batch_size", first);
+}

@@ -1,0 +1,261 @@
+//! From files and words to settings: which flags and keys are given, by whom.
+
+use super::command_line::{Command, Dialect, commands};
+use super::flags::{Flag, Kind, NETWORK_ARGS, PICTURES, RUN};
+use super::literal;
+use super::pictures::Subset;
+use super::settings::Settings;
+use crate::{LARGEST_FILE, path, text};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// Where the paths that a file names are looked for: as they are, then beside the file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    pub folder: PathBuf,
+}
+
+impl Place {
+    pub fn of(file: &Path) -> Place {
+        Place { folder: file.parent().map(Path::to_path_buf).unwrap_or_default() }
+    }
+
+    pub fn find(&self, name: &str) -> Result<PathBuf> {
+        let path = path::read("the path", name)?;
+        let beside = self.folder.join(&path);
+        let found = [path.clone(), beside].into_iter().find(|path| path.is_file());
+        found.with_context(|| format!("{} is not a file here", path.display()))
+    }
+
+    pub fn read(&self, name: &str) -> Result<String> {
+        let path = self.find(name)?;
+        text::decode(&base::fs::read(&path, LARGEST_FILE)?, &path.display().to_string())
+    }
+}
+
+/// Everything that is given.
+#[derive(Default)]
+pub(super) struct Given {
+    pub run: Settings,
+    pub pictures: Settings,
+    pub network: Settings,
+    pub subsets: Vec<Subset>,
+    /// Everything that is wrong, to be told at once.
+    pub errors: Vec<String>,
+}
+
+impl Given {
+    /// A file or a pasted line: TOML, or commands.
+    pub fn source(&mut self, content: &str, origin: &str, extension: &str, place: &Place) -> Result<()> {
+        ensure!(!content.trim().is_empty(), "{origin} is empty");
+        match extension {
+            "yaml" | "yml" => bail!("{origin} is YAML: ai-toolkit's files are taken as they are (velatura plan {origin})"),
+            "json" => bail!("{origin} is JSON: let the GUI print its training command (or write its TOML), and import that"),
+            "toml" => return self.toml(content, origin, place),
+            _ => {}
+        }
+        if extension.is_empty() || extension == "txt" {
+            if let Ok(table) = toml_table(content, origin) {
+                return self.table(&table, origin, place);
+            }
+        }
+        let all = commands(content, Dialect::of(extension, content)).with_context(|| origin.to_string())?;
+        self.training_command(&all, origin, place)
+    }
+
+    fn toml(&mut self, content: &str, origin: &str, place: &Place) -> Result<()> {
+        self.table(&toml_table(content, origin)?, origin, place)
+    }
+
+    fn table(&mut self, table: &Map<String, Value>, origin: &str, place: &Place) -> Result<()> {
+        if table.get("datasets").is_some_and(Value::is_array) || table.get("general").is_some_and(Value::is_object) {
+            self.dataset_file(table, origin);
+            return Ok(());
+        }
+        let mut here = Given::default();
+        for (key, value) in table {
+            // Sections only group the keys.
+            match value.as_object() {
+                Some(section) => section.iter().for_each(|(key, value)| here.put(key, value, &format!("{origin}: {key}"))),
+                None => here.put(key, value, &format!("{origin}: {key}")),
+            }
+        }
+        self.join(here, place)
+    }
+
+    /// One flag or key of a settings file.
+    fn put(&mut self, name: &str, value: &Value, origin: &str) {
+        let found = [RUN, PICTURES].into_iter().enumerate().find_map(|(list, flags)| Some((list, lookup(flags, name)?)));
+        let Some((list, flag)) = found else {
+            return self.errors.push(unknown(name, origin, &[RUN, PICTURES]));
+        };
+        let settings = if list == 0 { &mut self.run } else { &mut self.pictures };
+        self.errors.extend(settings.put(flag, value, origin).err());
+    }
+
+    /// Takes over what one source says, and what the files say that it names.
+    fn join(&mut self, mut here: Given, place: &Place) -> Result<()> {
+        here.network_args();
+        if let Some(file) = here.run.text("config_file").map(str::to_string) {
+            // sd-scripts adds the extension by itself.
+            let named = place.find(&file).or_else(|_| place.find(&format!("{file}.toml"))).context("in --config_file")?;
+            let content = text::decode(&base::fs::read(&named, LARGEST_FILE)?, &file)?;
+            let mut under = Given::default();
+            under.toml(&content, &file, &Place::of(&named))?;
+            // The command line counts before the file.
+            (here.run, here.pictures, here.network) =
+                (here.run.over(&under.run), here.pictures.over(&under.pictures), here.network.over(&under.network));
+            here.subsets.append(&mut under.subsets);
+            here.errors.append(&mut under.errors);
+        }
+        if let Some(file) = here.run.text("dataset_config").map(str::to_string) {
+            let content = place.read(&file).context("in --dataset_config")?;
+            let table = toml_table(&content, &file)?;
+            if !here.subsets.iter().any(|subset| subset.origin.starts_with(&format!("{file}:"))) {
+                here.dataset_file(&table, &file);
+            }
+        }
+        for (mine, theirs) in [(&mut self.run, &here.run), (&mut self.pictures, &here.pictures), (&mut self.network, &here.network)] {
+            self.errors.extend(mine.merge(theirs));
+        }
+        self.subsets.append(&mut here.subsets);
+        self.errors.append(&mut here.errors);
+        Ok(())
+    }
+
+    fn network_args(&mut self) {
+        let args = self.run.texts("network_args");
+        let pairs = match literal::pairs(&args) {
+            Ok(pairs) => pairs,
+            Err(error) => return self.errors.push(format!("--network_args: {error}")),
+        };
+        for (key, value) in pairs {
+            let origin = format!("--network_args {key}");
+            match lookup(NETWORK_ARGS, &key) {
+                Some(flag) => {
+                    let value = if flag.kind == Kind::Switch { literal::literal(&value) } else { Value::from(value) };
+                    self.errors.extend(self.network.put(flag, &value, &origin).err());
+                }
+                None => self.errors.push(unknown(&key, &origin, &[NETWORK_ARGS])),
+            }
+        }
+    }
+
+    /// The one call of `train_network.py` among the commands of a script.
+    fn training_command(&mut self, all: &[Command], origin: &str, place: &Place) -> Result<()> {
+        let calls: Vec<(&Command, usize)> = all.iter().filter_map(|command| Some((command, flags_start(&command.words)?))).collect();
+        match calls.as_slice() {
+            [] => bail!("{origin} holds neither settings as TOML nor a call of sd-scripts' train_network.py"),
+            [(command, start)] => {
+                let script = command.words.get(start.wrapping_sub(1)).map(|word| file_name(word)).unwrap_or_default();
+                check_script(&script, origin)?;
+                if let Some(name) = command.unknown.first() {
+                    bail!("{origin}:{}: the command uses {name}, which the script doesn't set; write its value in its place", command.line);
+                }
+                self.words(&command.words[*start..], origin, place)
+            }
+            [(first, _), (second, _), ..] => {
+                bail!("{origin} calls a training script in line {} and again in line {}; import them one by one", first.line, second.line)
+            }
+        }
+    }
+
+    /// The words of a command, from `accelerate launch` or from the first flag on.
+    pub fn command_words(&mut self, words: &[String], place: &Place) -> Result<()> {
+        let command = Command { line: 1, words: words.to_vec(), unknown: Vec::new() };
+        self.training_command(&[command], "the command", place)
+    }
+
+    fn words(&mut self, words: &[String], origin: &str, place: &Place) -> Result<()> {
+        let mut here = Given::default();
+        let mut rest = words.iter().map(String::as_str).peekable();
+        while let Some(word) = rest.next() {
+            let Some(flag) = word.strip_prefix("--") else {
+                if !word.is_empty() {
+                    here.errors.push(format!("{origin}: `{word}` belongs to no flag"));
+                }
+                continue;
+            };
+            let (name, joined) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+            let known = lookup(RUN, name).or_else(|| lookup(PICTURES, name));
+            let value = match (known.map(|flag| flag.kind), joined) {
+                (Some(Kind::Switch), None) => Value::Bool(true),
+                (Some(Kind::Switch), Some(value)) => {
+                    here.errors.push(format!("--{name} takes no value, so `={value}` can't stand behind it"));
+                    continue;
+                }
+                (_, Some(value)) => Value::from(value),
+                (Some(Kind::Texts) | None, None) => {
+                    let mut values = Vec::new();
+                    while let Some(value) = rest.next_if(|word| !word.starts_with("--")) {
+                        values.push(Value::from(value));
+                    }
+                    Value::Array(values)
+                }
+                (Some(_), None) => match rest.next_if(|word| !word.starts_with("--")) {
+                    Some(value) => Value::from(value),
+                    None => {
+                        here.errors.push(format!("--{name} lacks its value"));
+                        continue;
+                    }
+                },
+            };
+            here.put(name, &value, &format!("--{name}"));
+        }
+        self.join(here, place)
+    }
+}
+
+/// Where the flags of the training script begin: after its name, or at the first flag of a bare list of flags.
+fn flags_start(words: &[String]) -> Option<usize> {
+    let script = words.iter().position(|word| word.to_ascii_lowercase().ends_with(".py") && !word.starts_with("--"));
+    match script {
+        Some(at) if is_training_script(&file_name(&words[at])) => Some(at + 1),
+        Some(_) => None,
+        None => words.first()?.starts_with("--").then_some(0),
+    }
+}
+
+fn file_name(word: &str) -> String {
+    word.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase()
+}
+
+fn is_training_script(script: &str) -> bool {
+    script.contains("train") || script == "fine_tune.py"
+}
+
+fn check_script(script: &str, origin: &str) -> Result<()> {
+    match script {
+        // A bare list of flags, whatever stands before it.
+        "train_network.py" => Ok(()),
+        script if !script.ends_with(".py") => Ok(()),
+        script if script.ends_with("_train_network.py") => {
+            bail!("{origin} calls {script}, which trains another family of models than train_network.py; those are not supported yet")
+        }
+        script => bail!("{origin} calls {script}; only LoRA training (train_network.py) can be taken over"),
+    }
+}
+
+pub(super) fn lookup(flags: &'static [Flag], name: &str) -> Option<&'static Flag> {
+    flags.iter().find(|flag| flag.name == name)
+}
+
+pub(super) fn unknown(name: &str, origin: &str, lists: &[&'static [Flag]]) -> String {
+    let names = lists.iter().flat_map(|list| list.iter()).map(|flag| flag.name);
+    match base::nearest::nearest(name, names) {
+        Some(near) => format!("{origin} is unknown; the nearest is {near}"),
+        None => format!("{origin} is unknown"),
+    }
+}
+
+/// TOML as a JSON object; errors have file, line and column.
+pub(super) fn toml_table(content: &str, origin: &str) -> Result<Map<String, Value>> {
+    toml::from_str(content).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start.min(content.len()));
+        let before = content.get(..at).unwrap_or_default();
+        let line = 1 + before.matches('\n').count();
+        let column = 1 + before.rsplit('\n').next().unwrap_or_default().chars().count();
+        anyhow!("{origin}:{line}:{column}: {}", error.message().lines().next().unwrap_or_default())
+    })
+}

@@ -1,0 +1,107 @@
+//! `--sample_…`: pictures made while training, with prompts from a file of lines, TOML or JSON.
+
+use super::native::Native;
+use super::reading::{Place, toml_table};
+use super::settings::{Settings, shown};
+use serde_json::{Map, Value};
+
+/// sd-scripts' keys in prompt files, and what they are in `sample.samples`.
+const KEYS: [(&str, &str); 7] = [
+    ("prompt", "prompt"),
+    ("negative_prompt", "neg"),
+    ("width", "width"),
+    ("height", "height"),
+    ("seed", "seed"),
+    ("scale", "guidance_scale"),
+    ("sample_steps", "sample_steps"),
+];
+
+pub(super) fn import(native: &mut Native, run: &Settings, place: &Place) {
+    let Some(file) = run.text("sample_prompts") else {
+        native.set("sample.sample_every", 0);
+        for flag in ["sample_every_n_steps", "sample_every_n_epochs"] {
+            if run.whole(flag).is_some_and(|n| n > 0) {
+                native.note(format!("--{flag} has no effect without --sample_prompts"));
+            }
+        }
+        return;
+    };
+    match run.whole("sample_every_n_epochs").filter(|n| *n > 0) {
+        Some(epochs) => native.set("sample.sample_every_epochs", epochs),
+        None => native.set("sample.sample_every", run.whole("sample_every_n_steps").unwrap_or(0)),
+    }
+    native.set("train.skip_first_sample", !run.is_on("sample_at_first"));
+    let sampler = sampler(native, run.text("sample_sampler").unwrap_or("ddim"));
+    native.set("sample.sampler", sampler);
+    // sd-scripts' defaults for what a prompt doesn't say.
+    native.set("sample.width", 512);
+    native.set("sample.height", 512);
+    native.set("sample.sample_steps", 30);
+    native.set("sample.guidance_scale", 7.5);
+    match place.read(file) {
+        Ok(text) => prompts(native, file, &text),
+        Err(error) => native.note(format!("--sample_prompts: {error:#}; add prompts under sample.prompts")),
+    }
+}
+
+/// Samples are looked at, not trained on: another sampler than the one asked for does no harm.
+fn sampler(native: &mut Native, name: &str) -> &'static str {
+    match name {
+        "ddim" => "ddim",
+        "euler" | "k_euler" => "euler",
+        other => {
+            native.note(format!("--sample_sampler {other} is read as ddim"));
+            "ddim"
+        }
+    }
+}
+
+fn prompts(native: &mut Native, file: &str, text: &str) {
+    let lower = file.to_ascii_lowercase();
+    let entries = if lower.ends_with(".json") {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    } else if lower.ends_with(".toml") {
+        toml_entries(file, text)
+    } else {
+        // A line is a prompt with the same flags as here.
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        native.set("sample.prompts", lines.map(Value::from).collect::<Vec<_>>());
+        return;
+    };
+    match entries {
+        Ok(Value::Array(entries)) => {
+            let entries: Vec<Value> = entries.iter().filter_map(|entry| sample(native, file, entry)).collect();
+            native.set("sample.samples", entries);
+        }
+        Ok(_) => native.error(format!("{file}: a list of prompts is expected")),
+        Err(error) => native.error(format!("{file}: {error}")),
+    }
+}
+
+/// `[prompt]` holds what the entries of `[[prompt.subset]]` have in common.
+fn toml_entries(file: &str, text: &str) -> Result<Value, String> {
+    let table = toml_table(text, file).map_err(|error| format!("{error:#}"))?;
+    let mut common = table.get("prompt").and_then(Value::as_object).cloned().ok_or("[prompt] is missing")?;
+    let subsets = common.remove("subset").and_then(|subset| subset.as_array().cloned()).unwrap_or_default();
+    let whole = |subset: &Value| {
+        let mut entry = common.clone();
+        entry.extend(subset.as_object().cloned().unwrap_or_default());
+        Value::Object(entry)
+    };
+    Ok(subsets.iter().map(whole).collect())
+}
+
+fn sample(native: &mut Native, file: &str, entry: &Value) -> Option<Value> {
+    let Some(entry) = entry.as_object() else {
+        native.error(format!("{file}: {} is no prompt with keys", shown(entry)));
+        return None;
+    };
+    let mut sample = Map::new();
+    for (key, value) in entry {
+        match KEYS.iter().find(|(theirs, _)| theirs == key) {
+            Some((_, ours)) => drop(sample.insert(ours.to_string(), value.clone())),
+            None => native.note(format!("{file}: `{key}` of a prompt has no effect here")),
+        }
+    }
+    Some(Value::Object(sample))
+}
