@@ -4,11 +4,15 @@
 //! which pictures are mirrored are drawn anew in each epoch. A batch holds pictures of one bucket; the last batch of a bucket may
 //! be short and is run short, never filled up. An optimizer step takes `accumulation` batches; the last step of an epoch may take
 //! fewer, and no step takes batches of two epochs.
+//!
+//! Pictures for regularisation come on top, in batches of their own that are spread evenly over an epoch's steps: the number of steps,
+//! and how often each picture to be learned is seen, don't change. Each set gives as many pictures an epoch as its ratio says, going
+//! through all of its pictures, in an order that is drawn anew each time, before it repeats one.
 
 use crate::bucket::Bucket;
-use crate::dataset::{Dataset, Item};
+use crate::dataset::{Dataset, Item, Purpose, Role};
 use base::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// One occurrence of an item in a batch.
@@ -31,13 +35,18 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub epoch: u64,
-    pub batches: Vec<Batch>,
+    /// Each with a number that no other batch of the run has.
+    pub batches: Vec<(u64, Batch)>,
 }
+
+/// Numbers of regularisation batches begin here; each step has room for so many.
+const REGULARISATION: u64 = 1 << 62;
+const MOST_REGULARISATION: u64 = 1 << 20;
 
 impl Step {
     /// Pictures in all batches: what the mean gradient is a mean over.
     pub fn pictures(&self) -> usize {
-        self.batches.iter().map(|b| b.items.len()).sum()
+        self.batches.iter().map(|(_, b)| b.items.len()).sum()
     }
 }
 
@@ -57,25 +66,80 @@ pub struct Schedule {
     batch_size: usize,
     accumulation: usize,
     batches_per_epoch: u64,
-    /// The epoch that was asked for last: steps ask for the same one again and again.
-    latest: Mutex<Option<(u64, Arc<Vec<Batch>>)>>,
+    regularisation: Vec<Pool>,
+    /// The two epochs that were asked for last: at an epoch's end the next one is asked for ahead.
+    latest: Mutex<Vec<(u64, Arc<Epoch>)>>,
+}
+
+/// The batches of an epoch: those that are learned, in order, and those for regularisation.
+#[derive(Debug, Default)]
+struct Epoch {
+    learned: Vec<Batch>,
+    regularisation: Vec<Batch>,
+}
+
+/// The pictures of a regularisation set, and how many of them an epoch takes.
+#[derive(Debug)]
+struct Pool {
+    dataset: u64,
+    occurrences: Vec<(Bucket, Occurrence)>,
+    each_epoch: usize,
+}
+
+impl Pool {
+    /// The next `each_epoch` of an endless row of shuffled rounds through the pool.
+    fn draw(&self, seed: u64, epoch: u64) -> Vec<(Bucket, Occurrence)> {
+        let size = self.occurrences.len() as u64;
+        let first = epoch * self.each_epoch as u64;
+        let mut round = (u64::MAX, Vec::new());
+        let pick = |place: u64| {
+            if round.0 != place / size {
+                round = (place / size, (0..self.occurrences.len()).collect());
+                Rng::new(seed, "regularisation", &[self.dataset, round.0]).shuffle(&mut round.1);
+            }
+            self.occurrences[round.1[(place % size) as usize]]
+        };
+        (first..first + self.each_epoch as u64).map(pick).collect()
+    }
 }
 
 impl Schedule {
     pub fn new(dataset: &Dataset, seed: u64, batch_size: usize, accumulation: usize) -> Schedule {
-        Schedule::of_items(&dataset.items, seed, batch_size, accumulation)
+        let schedule = Schedule::of_items(&dataset.items, seed, batch_size, accumulation);
+        let ratios = dataset.options.iter().enumerate().filter_map(|(index, options)| match options.purpose {
+            Purpose::Regularise { ratio } => Some((index, ratio)),
+            Purpose::Train { .. } => None,
+        });
+        schedule.with_regularisation(&dataset.items, ratios)
     }
 
     pub fn of_items(items: &[Item], seed: u64, batch_size: usize, accumulation: usize) -> Schedule {
         let mut buckets: BTreeMap<Bucket, Vec<Occurrence>> = BTreeMap::new();
-        for (item, Item { bucket, repeats, flip, .. }) in items.iter().enumerate() {
-            let occurrences = (0..*repeats).map(|occurrence| Occurrence { item, occurrence, may_flip: *flip });
-            buckets.entry(*bucket).or_default().extend(occurrences);
+        for (number, item) in items.iter().enumerate().filter(|(_, item)| item.role == Role::Train) {
+            buckets.entry(item.bucket).or_default().extend(occurrences(number, item));
         }
         let (batch_size, accumulation) = (batch_size.max(1), accumulation.max(1));
         let batches_per_epoch = buckets.values().map(|b| b.len().div_ceil(batch_size) as u64).sum();
         let buckets = buckets.into_iter().collect();
-        Schedule { buckets, seed, batch_size, accumulation, batches_per_epoch, latest: Mutex::new(None) }
+        Schedule { buckets, seed, batch_size, accumulation, batches_per_epoch, regularisation: Vec::new(), latest: Mutex::default() }
+    }
+
+    /// Adds the regularisation sets: dataset and pictures for each one that is learned.
+    fn with_regularisation(mut self, items: &[Item], ratios: impl Iterator<Item = (usize, f64)>) -> Schedule {
+        for (dataset, ratio) in ratios {
+            let own = items.iter().enumerate().filter(|(_, item)| item.dataset == dataset);
+            let occurrences: Vec<_> = own.flat_map(|(n, item)| occurrences(n, item).map(move |o| (item.bucket, o))).collect();
+            let each_epoch = (ratio * self.pictures_per_epoch() as f64).round() as usize;
+            if !occurrences.is_empty() && each_epoch > 0 {
+                self.regularisation.push(Pool { dataset: dataset as u64, occurrences, each_epoch });
+            }
+        }
+        self
+    }
+
+    /// Pictures for regularisation in an epoch.
+    pub fn regularisation_per_epoch(&self) -> u64 {
+        self.regularisation.iter().map(|pool| pool.each_epoch as u64).sum()
     }
 
     pub fn batches_per_epoch(&self) -> u64 {
@@ -109,32 +173,53 @@ impl Schedule {
             }
             sizes
         };
-        self.buckets.iter().map(|(bucket, occurrences)| (*bucket, sizes(occurrences.len()))).collect()
-    }
-
-    /// All batches of an epoch, in order.
-    pub fn epoch(&self, epoch: u64) -> Arc<Vec<Batch>> {
-        let mut latest = self.latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match &*latest {
-            Some((number, batches)) if *number == epoch => batches.clone(),
-            _ => {
-                let batches = Arc::new(self.compose(epoch));
-                *latest = Some((epoch, batches.clone()));
-                batches
+        let mut shapes: BTreeMap<Bucket, BTreeSet<usize>> = BTreeMap::new();
+        for (bucket, occurrences) in &self.buckets {
+            shapes.entry(*bucket).or_default().extend(sizes(occurrences.len()));
+        }
+        // How many pictures of a bucket an epoch draws for regularisation differs from epoch to epoch: any size may come.
+        for pool in &self.regularisation {
+            for (bucket, _) in &pool.occurrences {
+                shapes.entry(*bucket).or_default().extend(1..=self.batch_size.min(pool.each_epoch));
             }
         }
+        shapes.into_iter().map(|(bucket, sizes)| (bucket, sizes.into_iter().rev().collect())).collect()
     }
 
-    fn compose(&self, epoch: u64) -> Vec<Batch> {
-        let mut batches = Vec::new();
+    /// All batches of an epoch.
+    fn epoch(&self, epoch: u64) -> Arc<Epoch> {
+        let mut latest = self.latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((_, batches)) = latest.iter().find(|(number, _)| *number == epoch) {
+            return batches.clone();
+        }
+        let batches = Arc::new(self.compose(epoch));
+        if latest.len() == 2 {
+            latest.remove(0);
+        }
+        latest.push((epoch, batches.clone()));
+        batches
+    }
+
+    fn compose(&self, epoch: u64) -> Epoch {
+        let mut learned = Vec::new();
         for (number, (bucket, occurrences)) in self.buckets.iter().enumerate() {
             let mut order = occurrences.clone();
             Rng::new(self.seed, "batch members", &[epoch, number as u64]).shuffle(&mut order);
-            let members = order.chunks(self.batch_size);
-            batches.extend(members.map(|m| Batch { bucket: *bucket, items: m.iter().map(|o| self.draw(o, epoch)).collect() }));
+            learned.extend(self.cut(*bucket, &order, epoch));
         }
-        Rng::new(self.seed, "batch order", &[epoch]).shuffle(&mut batches);
-        batches
+        Rng::new(self.seed, "batch order", &[epoch]).shuffle(&mut learned);
+        let mut drawn: BTreeMap<Bucket, Vec<Occurrence>> = BTreeMap::new();
+        for (bucket, occurrence) in self.regularisation.iter().flat_map(|pool| pool.draw(self.seed, epoch)) {
+            drawn.entry(bucket).or_default().push(occurrence);
+        }
+        let mut regularisation: Vec<Batch> = drawn.iter().flat_map(|(bucket, all)| self.cut(*bucket, all, epoch)).collect();
+        Rng::new(self.seed, "regularisation order", &[epoch]).shuffle(&mut regularisation);
+        Epoch { learned, regularisation }
+    }
+
+    /// Batches of one bucket.
+    fn cut(&self, bucket: Bucket, order: &[Occurrence], epoch: u64) -> Vec<Batch> {
+        order.chunks(self.batch_size).map(|m| Batch { bucket, items: m.iter().map(|o| self.draw(o, epoch)).collect() }).collect()
     }
 
     fn draw(&self, o: &Occurrence, epoch: u64) -> BatchItem {
@@ -144,13 +229,22 @@ impl Schedule {
 
     /// The epoch and batches of an optimizer step, counted from 0. There must be at least one item.
     pub fn step(&self, step: u64) -> Step {
-        let epoch = step / self.steps_per_epoch().max(1);
-        let within = (step % self.steps_per_epoch().max(1)) as usize;
+        let steps = self.steps_per_epoch().max(1);
+        let (epoch, within) = (step / steps, (step % steps) as usize);
         let batches = self.epoch(epoch);
-        let from = (within * self.accumulation).min(batches.len());
-        let to = (from + self.accumulation).min(batches.len());
-        Step { epoch, batches: batches[from..to].to_vec() }
+        let learned = batches.learned.iter().skip(within * self.accumulation).take(self.accumulation);
+        let spread = |place: usize| place * batches.regularisation.len() / steps as usize;
+        let regularisation = &batches.regularisation[spread(within)..spread(within + 1)];
+        let learned = (step * self.accumulation as u64..).zip(learned);
+        let regularisation = (REGULARISATION + step * MOST_REGULARISATION..).zip(regularisation);
+        Step { epoch, batches: learned.chain(regularisation).map(|(number, batch)| (number, batch.clone())).collect() }
     }
+}
+
+/// Where an item may occur in an epoch.
+fn occurrences(number: usize, item: &Item) -> impl Iterator<Item = Occurrence> + use<> {
+    let may_flip = item.flip;
+    (0..item.repeats).map(move |occurrence| Occurrence { item: number, occurrence, may_flip })
 }
 
 #[cfg(test)]
@@ -160,7 +254,16 @@ mod tests {
 
     fn items(buckets: &[(u32, usize)], repeats: u32, flip: bool) -> Vec<Item> {
         let fit = crate::bucket::fit((64, 64), Bucket::new(64, 64));
-        let item = |width| Item { entry: 0, dataset: 0, resolution: 64, bucket: Bucket::new(width, 64), fit, repeats, flip };
+        let item = |width| Item {
+            entry: 0,
+            dataset: 0,
+            resolution: 64.into(),
+            bucket: Bucket::new(width, 64),
+            fit,
+            repeats,
+            flip,
+            role: Role::Train,
+        };
         buckets.iter().flat_map(|(width, n)| std::iter::repeat_with(move || item(*width)).take(*n)).collect()
     }
 
@@ -176,7 +279,7 @@ mod tests {
                 let step = schedule.step(steps);
                 assert_eq!(step.epoch, epoch);
                 assert!(!step.batches.is_empty() && step.batches.len() <= 2);
-                for batch in step.batches {
+                for (_, batch) in step.batches {
                     assert!(!batch.items.is_empty() && batch.items.len() <= 4);
                     for member in batch.items {
                         assert_eq!(list[member.item].bucket, batch.bucket);
@@ -195,11 +298,11 @@ mod tests {
         let list = items(&[(64, 12)], 1, false);
         let schedule = |seed| Schedule::of_items(&list, seed, 4, 1);
         let members = |s: &Schedule, epoch| {
-            s.epoch(epoch).iter().map(|b| b.items.iter().map(|i| i.item).collect::<BTreeSet<_>>()).collect::<BTreeSet<_>>()
+            s.epoch(epoch).learned.iter().map(|b| b.items.iter().map(|i| i.item).collect::<BTreeSet<_>>()).collect::<BTreeSet<_>>()
         };
         assert_ne!(members(&schedule(1), 0), members(&schedule(1), 1));
         assert_ne!(members(&schedule(1), 0), members(&schedule(2), 0));
-        assert_eq!(schedule(1).epoch(5), schedule(1).epoch(5));
+        assert_eq!(schedule(1).epoch(5).learned, schedule(1).epoch(5).learned);
         let resumed = schedule(1);
         let straight: Vec<Step> = (0..30).map(|i| schedule(1).step(i)).collect();
         assert_eq!(straight[17], resumed.step(17));
@@ -210,12 +313,38 @@ mod tests {
         let orientations = |flip| {
             let schedule = Schedule::of_items(&items(&[(64, 3)], 1, flip), 4, 2, 1);
             (0..20)
-                .flat_map(|e| schedule.epoch(e).iter().flat_map(|b| b.items.clone()).collect::<Vec<_>>())
+                .flat_map(|e| schedule.epoch(e).learned.iter().flat_map(|b| b.items.clone()).collect::<Vec<_>>())
                 .map(|i| (i.item, i.flip))
                 .collect::<BTreeSet<_>>()
         };
         assert_eq!(orientations(true).len(), 6);
         assert_eq!(orientations(false).len(), 3);
+    }
+
+    /// Ten pictures to be learned and a thousand others, one of these for each of those: as many steps as without them.
+    #[test]
+    fn regularisation_comes_on_top_in_its_ratio_and_goes_through_all_of_its_pictures() {
+        let mut list = items(&[(64, 10)], 2, false);
+        let learned = Schedule::of_items(&list, 3, 4, 2);
+        let others = items(&[(64, 500), (72, 500)], 1, false);
+        list.extend(others.into_iter().map(|item| Item { dataset: 1, role: Role::Regularise, ..item }));
+        let schedule = Schedule::of_items(&list, 3, 4, 2).with_regularisation(&list, [(1, 1.0)].into_iter());
+        assert_eq!((schedule.steps_per_epoch(), schedule.pictures_per_epoch()), (learned.steps_per_epoch(), 20));
+        assert_eq!((schedule.regularisation_per_epoch(), schedule.mean_batch_size()), (20, learned.mean_batch_size()));
+        assert_eq!(schedule.shapes(), [(Bucket::new(64, 64), vec![4, 3, 2, 1]), (Bucket::new(72, 64), vec![4, 3, 2, 1])]);
+        let (mut numbers, mut seen, mut fewest) = (BTreeSet::new(), BTreeMap::new(), usize::MAX);
+        for step in 0..schedule.steps_per_epoch() * 50 {
+            let (found, alone) = (schedule.step(step), learned.step(step));
+            assert_eq!(found.batches[..alone.batches.len()], alone.batches);
+            let others: Vec<_> = found.batches[alone.batches.len()..].iter().collect();
+            fewest = fewest.min(others.len());
+            for (_, batch) in &others {
+                batch.items.iter().for_each(|i| *seen.entry((i.item, list[i.item].bucket == batch.bucket)).or_insert(0) += 1);
+            }
+            assert!(found.batches.iter().all(|(number, _)| numbers.insert(*number)), "two batches have one number");
+        }
+        assert!(fewest > 0, "a step had none");
+        assert_eq!(seen, (10..1010).map(|item| ((item, true), 1)).collect());
     }
 
     #[test]

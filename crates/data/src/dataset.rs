@@ -1,11 +1,12 @@
 //! All datasets of a run as one list of items: a picture, at a resolution, with its bucket and caption.
 
-use crate::bucket::{self, Bucket, Fit, Scheme, fit};
+use crate::bucket::{self, Bucket, Fit, Resolution, Scheme, fit};
 use crate::caption::{self, Caption, CaptionSource, Hints};
 use crate::decode::{self, Rgb};
 use crate::draw::{CaptionOptions, Moment};
 use crate::gather::{Candidate, gather};
 use crate::kohya::FolderNames;
+use crate::mask::{Mask, MaskOptions, MaskSource, Masks};
 use crate::pixels::{self, Look};
 use crate::scan::{Picture, Rejected, listed};
 use crate::tags;
@@ -34,6 +35,25 @@ pub enum MissingCaptions {
     Stop,
 }
 
+/// What the pictures of a dataset are for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Purpose {
+    /// To be learned, but for a share of them (0 to 1) that only measures how well.
+    Train { validation: f64 },
+    /// To show the model what it should keep drawing as it does: `ratio` of them for each picture to be learned.
+    Regularise { ratio: f64 },
+}
+
+/// What a picture is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Train,
+    Regularise,
+    /// It is never trained on.
+    Validate,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatasetOptions {
     /// A folder, or a list of pictures.
@@ -44,7 +64,7 @@ pub struct DatasetOptions {
     pub folder_names: FolderNames,
     pub caption: CaptionOptions,
     /// Each picture is an item at each of these.
-    pub resolutions: Vec<u32>,
+    pub resolutions: Vec<Resolution>,
     pub scheme: Scheme,
     /// Sides of buckets are multiples of this; the model knows it.
     pub step: u32,
@@ -54,11 +74,14 @@ pub struct DatasetOptions {
     pub flip: bool,
     /// What transparent pictures are laid over.
     pub background: [u8; 3],
+    pub purpose: Purpose,
+    /// How much each part of a picture counts; `None`: all of it the same.
+    pub mask: Option<MaskOptions>,
 }
 
 impl DatasetOptions {
     /// A folder (or list) with `.txt` captions, at one resolution, as it stands.
-    pub fn new(folder: &Path, resolution: u32, step: u32) -> DatasetOptions {
+    pub fn new(folder: &Path, resolution: impl Into<Resolution>, step: u32) -> DatasetOptions {
         DatasetOptions {
             folder: folder.to_path_buf(),
             recursive: true,
@@ -66,12 +89,14 @@ impl DatasetOptions {
             missing_captions: MissingCaptions::Fill,
             folder_names: FolderNames::Auto,
             caption: CaptionOptions { extensions: vec!["txt".into()], ..CaptionOptions::default() },
-            resolutions: vec![resolution],
+            resolutions: vec![resolution.into()],
             scheme: Scheme::Ratio,
             step,
             repeats: 1,
             flip: false,
             background: decode::WHITE,
+            purpose: Purpose::Train { validation: 0.0 },
+            mask: None,
         }
     }
 }
@@ -84,6 +109,8 @@ pub struct Entry {
     pub caption: Caption,
     /// What the name of its folder multiplies its repeats by.
     pub folder_repeats: u32,
+    pub role: Role,
+    pub mask: Option<Mask>,
 }
 
 /// A picture at one resolution: the unit that epochs are made of.
@@ -92,12 +119,16 @@ pub struct Item {
     /// Index into [`Dataset::entries`].
     pub entry: usize,
     pub dataset: usize,
-    pub resolution: u32,
+    pub resolution: Resolution,
     pub bucket: Bucket,
     pub fit: Fit,
     pub repeats: u32,
     pub flip: bool,
+    pub role: Role,
 }
+
+/// An item, mirrored or not.
+pub type View = (usize, bool);
 
 #[derive(Clone, Debug)]
 pub struct Dataset {
@@ -119,6 +150,10 @@ impl Dataset {
         for (index, options) in options.iter().enumerate() {
             dataset.add(index, options).with_context(|| format!("datasets[{index}] can't be used"))?;
         }
+        ensure!(
+            dataset.items.iter().any(|item| item.role == Role::Train),
+            "there is nothing to learn: every dataset is for regularisation (is_reg) or validation"
+        );
         Ok(dataset)
     }
 
@@ -129,9 +164,14 @@ impl Dataset {
         let mut rejected = found.rejected;
         self.notes.extend(found.notes);
         let before = self.entries.len();
+        let masks = match options.mask.as_ref().map(|mask| &mask.source) {
+            Some(MaskSource::Folder(folder)) => Some(Masks::read(folder)?),
+            Some(MaskSource::Alpha) | None => None,
+        };
+        rejected.extend(masks.iter().flat_map(|masks| masks.rejected.iter().cloned()));
         for candidate in found.candidates {
             let file = candidate.picture.file.clone();
-            match entry(index, candidate, options) {
+            match entry(index, candidate, options, masks.as_ref()) {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) => rejected.push(Rejected { file, reason: format!("{error:#}") }),
             }
@@ -143,17 +183,41 @@ impl Dataset {
         if self.entries.len() == before {
             bail!("none of its pictures can be used: {}", listed(&rejected));
         }
+        self.choose_validation(before, options);
+        self.note_masks(before, options);
         for entry in before..self.entries.len() {
+            let role = self.entries[entry].role;
             let size = (self.entries[entry].picture.width, self.entries[entry].picture.height);
             for &resolution in &options.resolutions {
                 let bucket = bucket::bucket(options.scheme, size, resolution, options.step);
                 let fit = fit(size, bucket);
                 let repeats = options.repeats * self.entries[entry].folder_repeats;
-                self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats, flip: options.flip });
+                self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats, flip: options.flip, role });
             }
         }
         self.rejected.extend(rejected.into_iter().map(|r| (index, r)));
         Ok(())
+    }
+
+    /// Sets pictures aside for validation: those whose content has the smallest hash, so that the choice stays when others come and go.
+    fn choose_validation(&mut self, before: usize, options: &DatasetOptions) {
+        let Purpose::Train { validation } = options.purpose else { return };
+        let count = self.entries.len() - before;
+        let chosen = match validation {
+            share if share <= 0.0 => 0,
+            share if share >= 1.0 => count,
+            share => ((share * count as f64).round() as usize).clamp(1, count.max(2) - 1).min(count.saturating_sub(1)),
+        };
+        let mut order: Vec<usize> = (before..self.entries.len()).collect();
+        order.sort_by_key(|entry| self.entries[*entry].picture.content);
+        order.iter().take(chosen).for_each(|entry| self.entries[*entry].role = Role::Validate);
+    }
+
+    fn note_masks(&mut self, before: usize, options: &DatasetOptions) {
+        let without = self.entries[before..].iter().filter(|entry| entry.mask.is_none()).count();
+        if options.mask.is_some() && without > 0 {
+            self.notes.push(format!("{}: {without} pictures have no mask and count whole", options.folder.display()));
+        }
     }
 
     /// Stops where a dataset wants a caption for every picture: its entries are those from `before` on.
@@ -197,8 +261,9 @@ impl Dataset {
     }
 
     /// Every picture that a run can meet: item and whether it is mirrored.
-    pub fn views(&self) -> Vec<(usize, bool)> {
-        let both = |(i, item): (usize, &Item)| if item.flip { vec![(i, false), (i, true)] } else { vec![(i, false)] };
+    pub fn views(&self) -> Vec<View> {
+        let flips = |item: &Item| item.flip && item.role != Role::Validate;
+        let both = |(i, item): (usize, &Item)| if flips(item) { vec![(i, false), (i, true)] } else { vec![(i, false)] };
         self.items.iter().enumerate().flat_map(both).collect()
     }
 
@@ -210,6 +275,23 @@ impl Dataset {
 
     /// Decodes an item to the exact RGB of its bucket. A file that changed since the scan is an error.
     pub fn pixels(&self, item: usize, flip: bool) -> Result<Rgb> {
+        let decoded = self.decoded(item)?;
+        self.cut(&decoded, (item, flip))
+    }
+
+    /// The same for several views of one picture, whose file is decoded once.
+    pub fn pixels_of(&self, views: &[View]) -> Result<Vec<Rgb>> {
+        let Some((first, _)) = views.first() else { return Ok(Vec::new()) };
+        let decoded = self.decoded(*first)?;
+        views.iter().map(|view| self.cut(&decoded, *view)).collect()
+    }
+
+    fn cut(&self, decoded: &Rgb, (item, flip): View) -> Result<Rgb> {
+        let cut = pixels::to_bucket(decoded, self.items[item].bucket, flip);
+        cut.with_context(|| self.entry(item).picture.path.display().to_string())
+    }
+
+    fn decoded(&self, item: usize) -> Result<Rgb> {
         let picture = &self.entry(item).picture;
         let decoded = decode::read(&picture.path, self.options[self.items[item].dataset].background);
         let rgb = decoded.context("a picture was usable when it was scanned and is no longer")?.rgb;
@@ -218,13 +300,16 @@ impl Dataset {
             "{} changed its size since it was scanned; start again",
             picture.path.display()
         );
-        pixels::to_bucket(rgb, self.items[item].bucket, flip).with_context(|| picture.path.display().to_string())
+        Ok(rgb)
     }
 
-    /// Items (with repeats) per bucket.
+    /// Items to be learned (with repeats) per bucket.
     pub fn bucket_counts(&self) -> BTreeMap<Bucket, u64> {
         let mut counts = BTreeMap::new();
-        self.items.iter().for_each(|item| *counts.entry(item.bucket).or_default() += u64::from(item.repeats));
+        self.items
+            .iter()
+            .filter(|item| item.role == Role::Train)
+            .for_each(|item| *counts.entry(item.bucket).or_default() += u64::from(item.repeats));
         counts
     }
 
@@ -244,7 +329,7 @@ impl Dataset {
 }
 
 /// A candidate with its caption.
-fn entry(dataset: usize, candidate: Candidate, options: &DatasetOptions) -> Result<Entry> {
+fn entry(dataset: usize, candidate: Candidate, options: &DatasetOptions, masks: Option<&Masks>) -> Result<Entry> {
     let Candidate { picture, listed, folder } = candidate;
     let name = folder.as_ref().map(|folder| folder.name.as_str()).filter(|name| !name.is_empty());
     let caption = caption::read(&picture.path, Hints { listed: listed.as_deref(), folder: name }, &options.caption)?;
@@ -254,5 +339,11 @@ fn entry(dataset: usize, candidate: Candidate, options: &DatasetOptions) -> Resu
     );
     let folder_repeats = folder.map_or(1, |folder| folder.repeats);
     ensure!((1..=100_000).contains(&folder_repeats), "the number in front of its folder's name asks for {folder_repeats} repeats");
-    Ok(Entry { dataset, picture, caption, folder_repeats })
+    let mask = match (&options.mask, masks) {
+        (Some(_), Some(masks)) => masks.of(&picture)?,
+        (Some(_), None) => Some(Mask::Alpha),
+        (None, _) => None,
+    };
+    let role = if matches!(options.purpose, Purpose::Regularise { .. }) { Role::Regularise } else { Role::Train };
+    Ok(Entry { dataset, picture, caption, folder_repeats, role, mask })
 }

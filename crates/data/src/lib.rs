@@ -8,20 +8,25 @@
 //!
 //! Nothing here knows about models, and nothing writes into the user's folders.
 
+pub mod ahead;
 pub mod batch;
 pub mod bucket;
 pub mod cache;
 pub mod caption;
+pub mod collect;
 pub mod colour;
 pub mod csv;
 pub mod dataset;
 pub mod decode;
+pub mod doctor;
 pub mod draw;
+pub mod dump;
 pub mod format;
 pub mod gate;
 pub mod gather;
 pub mod kohya;
 pub mod list;
+pub mod mask;
 pub mod pixels;
 pub mod png;
 pub mod report;
@@ -30,10 +35,11 @@ pub mod tags;
 pub mod text;
 
 pub use batch::{Batch, BatchItem, Schedule, Step};
-pub use bucket::{Bucket, Fit, Scheme};
+pub use bucket::{Bucket, Fit, Limits, Resolution, Scheme};
 pub use cache::{Cache, Entry, Key};
 pub use caption::CaptionSource;
-pub use dataset::{Dataset, DatasetOptions, Item, MissingCaptions, OnBadImage};
+pub use dataset::{Dataset, DatasetOptions, Item, MissingCaptions, OnBadImage, Purpose, Role, View};
 pub use draw::{CaptionOptions, Moment, Replacement};
 pub use kohya::FolderNames;
+pub use mask::{Inside, MaskOptions, MaskSource};
 pub use report::ImageRow;

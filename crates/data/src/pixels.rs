@@ -6,7 +6,7 @@
 use crate::bucket::{Bucket, fit};
 use crate::decode::Rgb;
 use anyhow::{Context, Result};
-use fast_image_resize::images::Image;
+use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
 /// Names what turns a decoded picture into these pixels; part of the key of whatever is computed from them.
@@ -22,18 +22,19 @@ pub struct Look {
 }
 
 /// Brings a picture to the size of a bucket.
-pub fn to_bucket(picture: Rgb, bucket: Bucket, flip: bool) -> Result<Rgb> {
-    let mut out = if (picture.width, picture.height) == (bucket.width, bucket.height) { picture } else { resample(picture, bucket)? };
+pub fn to_bucket(picture: &Rgb, bucket: Bucket, flip: bool) -> Result<Rgb> {
+    let fits = (picture.width, picture.height) == (bucket.width, bucket.height);
+    let mut out = if fits { picture.clone() } else { resample(picture, bucket)? };
     if flip {
         mirror(&mut out);
     }
     Ok(out)
 }
 
-fn resample(picture: Rgb, bucket: Bucket) -> Result<Rgb> {
+fn resample(picture: &Rgb, bucket: Bucket) -> Result<Rgb> {
     let [left, top, width, height] = fit((picture.width, picture.height), bucket).crop;
-    let source = Image::from_vec_u8(picture.width, picture.height, picture.pixels, PixelType::U8x3)
-        .context("a decoded picture has too few pixels")?;
+    let source =
+        ImageRef::new(picture.width, picture.height, &picture.pixels, PixelType::U8x3).context("a decoded picture has too few pixels")?;
     let mut target = Image::new(bucket.width, bucket.height, PixelType::U8x3);
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Lanczos3)).crop(left, top, width, height);
     Resizer::new().resize(&source, &mut target, &options).with_context(|| format!("can't bring the picture to {bucket}"))?;

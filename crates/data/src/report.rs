@@ -1,8 +1,8 @@
 //! A dataset in rows and sentences: what `plan` prints before anything is trained.
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Resolution};
 use crate::caption::CaptionSource;
-use crate::dataset::{Dataset, Entry};
+use crate::dataset::{Dataset, DatasetOptions, Entry, Purpose, Role};
 use serde::Serialize;
 
 /// One item, or one file that is not used.
@@ -18,14 +18,18 @@ pub struct ImageRow {
     pub caption_source: Option<CaptionSource>,
     pub bucket: Option<Bucket>,
     pub repeats: u32,
+    /// To be learned, for regularisation, or to measure with.
+    pub role: Option<Role>,
     pub dataset: usize,
-    pub resolution: Option<u32>,
+    pub resolution: Option<Resolution>,
     /// Of the upright picture.
     pub size: Option<[u32; 2]>,
     /// Bucket pixels per picture pixel.
     pub scale: Option<f64>,
     /// Left, top, width, height of the part that is used.
     pub crop: Option<[f64; 4]>,
+    /// Share of the picture that the crop cuts off.
+    pub lost: Option<f64>,
 }
 
 impl Dataset {
@@ -40,11 +44,13 @@ impl Dataset {
             caption_source: None,
             bucket: None,
             repeats: 0,
+            role: None,
             dataset: *dataset,
             resolution: None,
             size: None,
             scale: None,
             crop: None,
+            lost: None,
         });
         let mut rows: Vec<ImageRow> = used.chain(unused).collect();
         rows.sort_by_key(|row| (row.dataset, !row.used));
@@ -61,22 +67,26 @@ impl Dataset {
             caption_source: Some(entry.caption.source),
             bucket: Some(item.bucket),
             repeats: item.repeats,
+            role: Some(item.role),
             dataset: item.dataset,
             resolution: Some(item.resolution),
             size: Some([entry.picture.width, entry.picture.height]),
             scale: Some(item.fit.scale),
             crop: Some(item.fit.crop),
+            lost: Some(item.fit.lost((entry.picture.width, entry.picture.height))),
         }
     }
 
     /// Counts in sentences: pictures, captions, losses. One line each.
     pub fn summary(&self) -> Vec<String> {
+        let unused = if self.rejected.is_empty() { String::new() } else { format!("; {} files not used", self.rejected.len()) };
         let mut lines = vec![format!(
-            "{} pictures in {} buckets, {} occurrences an epoch",
+            "{} pictures in {} buckets, {} occurrences an epoch{unused}",
             self.entries.len(),
             self.bucket_counts().len(),
             self.bucket_counts().values().sum::<u64>()
         )];
+        lines.extend(self.set_lines());
         let captions = self.caption_counts();
         let count = |source| captions.get(&source).copied().unwrap_or(0);
         let (missing, empty) = (count(CaptionSource::Missing), count(CaptionSource::EmptyFile));
@@ -102,6 +112,27 @@ impl Dataset {
         lines.extend(self.entries.iter().filter_map(|e| warnings(e).map(|w| format!("{}: {w}", e.picture.file))));
         lines.extend(self.rejected.iter().map(|(_, r)| format!("not used: {}: {}", r.file, r.reason)));
         lines
+    }
+}
+
+impl Dataset {
+    /// A line for each dataset where there are several, or where not all pictures are for learning.
+    fn set_lines(&self) -> Vec<String> {
+        if self.options.len() == 1 && self.entries.iter().all(|entry| entry.role == Role::Train) {
+            return Vec::new();
+        }
+        let line = |(index, options): (usize, &DatasetOptions)| {
+            let count = |role| self.entries.iter().filter(|entry| entry.dataset == index && entry.role == role).count();
+            let counts = [(Role::Train, "to learn"), (Role::Regularise, "for regularisation"), (Role::Validate, "for validation")];
+            let counts = counts.map(|(role, what)| (count(role), what)).into_iter().filter(|(count, _)| *count > 0);
+            let counts: Vec<String> = counts.map(|(count, what)| format!("{count} pictures {what}")).collect();
+            let ratio = match options.purpose {
+                Purpose::Regularise { ratio } => format!(", {ratio} for each picture to learn"),
+                Purpose::Train { .. } => String::new(),
+            };
+            format!("datasets[{index}] {}: {}{ratio}", options.folder.display(), counts.join(", "))
+        };
+        self.options.iter().enumerate().map(line).collect()
     }
 }
 

@@ -188,9 +188,9 @@ fn exif_orientation_turns_pictures_upright_in_jpeg_png_and_webp() {
 #[test]
 fn portraits_stay_portraits_and_keep_all_four_corners() {
     for (w, h) in [(96, 135), (135, 96)] {
-        let chosen = velatura_data::bucket::bucket(Scheme::Ratio, (w, h), 64, 8);
+        let chosen = velatura_data::bucket::bucket(Scheme::Ratio, (w, h), 64.into(), 8);
         let decoded = decode(&encode(&DynamicImage::ImageRgb8(quarters(w, h)), ImageFormat::Png)).unwrap().rgb;
-        let out = to_bucket(decoded, chosen, false).unwrap();
+        let out = to_bucket(&decoded, chosen, false).unwrap();
         assert_eq!((out.width, out.height, out.width > out.height), (chosen.width, chosen.height, w > h));
         let (right, bottom) = (out.width - 2, out.height - 2);
         let corners = [at(&out, 1, 1), at(&out, right, 1), at(&out, 1, bottom), at(&out, right, bottom)];
@@ -204,9 +204,9 @@ fn portraits_stay_portraits_and_keep_all_four_corners() {
 fn a_wide_picture_loses_equal_parts_left_and_right_and_a_mirrored_one_is_its_mirror() {
     let ramp = RgbImage::from_fn(200, 100, |x, _| Px([x as u8; 3]));
     let decoded = decode(&encode(&DynamicImage::ImageRgb8(ramp), ImageFormat::Png)).unwrap().rgb;
-    let out = to_bucket(decoded.clone(), Bucket::new(100, 100), false).unwrap();
+    let out = to_bucket(&decoded, Bucket::new(100, 100), false).unwrap();
     assert_eq!((at(&out, 0, 50)[0], at(&out, 99, 50)[0]), (50, 149));
-    let mirrored = to_bucket(decoded, Bucket::new(100, 100), true).unwrap();
+    let mirrored = to_bucket(&decoded, Bucket::new(100, 100), true).unwrap();
     assert_eq!((at(&mirrored, 0, 50)[0], at(&mirrored, 99, 50)[0]), (149, 50));
     let values = to_f32(&Rgb { width: 1, height: 1, pixels: vec![0, 255, 51] });
     assert_eq!(values, [-1.0, 1.0, 51.0 / 127.5 - 1.0]);
@@ -352,6 +352,70 @@ fn huge_metadata_is_skipped_and_animations_give_their_first_frame_with_a_warning
     assert_eq!(at(&decode(&gif).unwrap().rgb, 5, 5), [255; 3]);
 }
 
+/// A PNG file with a second frame that shows the first one's rows again.
+fn animated_png(image: &RgbImage) -> Vec<u8> {
+    let still = encode(&DynamicImage::ImageRgb8(image.clone()), ImageFormat::Png);
+    let chunk = |kind: &[u8; 4], content: &[u8]| {
+        let body = [kind.as_slice(), content].concat();
+        [(content.len() as u32).to_be_bytes().as_slice(), &body, &crc32(&body).to_be_bytes()].concat()
+    };
+    let control = |sequence: u32| {
+        let numbers = [sequence, image.width(), image.height(), 0, 0].map(u32::to_be_bytes).concat();
+        chunk(b"fcTL", &[numbers.as_slice(), &[0, 1, 0, 10, 0, 0]].concat())
+    };
+    let data = velatura_data::png::chunk(&still, *b"IDAT").unwrap();
+    let frames = chunk(b"acTL", &[2u32.to_be_bytes(), 0u32.to_be_bytes()].concat());
+    let second = chunk(b"fdAT", &[2u32.to_be_bytes().as_slice(), data].concat());
+    [&still[..33], &frames, &control(0), &chunk(b"IDAT", data), &control(1), &second, &chunk(b"IEND", &[])].concat()
+}
+
+/// A WebP file of two frames.
+fn animated_webp(frames: [&RgbImage; 2]) -> Vec<u8> {
+    let chunk = |name: &[u8; 4], content: &[u8]| [name.as_slice(), &(content.len() as u32).to_le_bytes(), content].concat();
+    let three = |number: u32| number.to_le_bytes()[..3].to_vec();
+    let size = [three(frames[0].width() - 1), three(frames[0].height() - 1)].concat();
+    const ANIMATED: u8 = 2;
+    let canvas = chunk(b"VP8X", &[[ANIMATED, 0, 0, 0].as_slice(), &size].concat());
+    let frame = |image: &RgbImage| {
+        // Of the simple file only the chunk with the picture is wanted, whose length is even as it stands there.
+        let still = encode(&DynamicImage::ImageRgb8(image.clone()), ImageFormat::WebP);
+        chunk(b"ANMF", &[three(0), three(0), size.clone(), three(100), vec![0], still[12..].to_vec()].concat())
+    };
+    let body = [b"WEBP".as_slice(), &canvas, &chunk(b"ANIM", &[0; 6]), &frame(frames[0]), &frame(frames[1])].concat();
+    [b"RIFF".as_slice(), &(body.len() as u32).to_le_bytes(), &body].concat()
+}
+
+#[test]
+fn every_format_of_moving_pictures_gives_its_first_frame_and_the_same_warning() {
+    let (first, second) = (quarters(16, 16), RgbImage::from_pixel(16, 16, Px([9; 3])));
+    let mut gif = Vec::new();
+    let frames = [&first, &second].map(|frame| Frame::new(DynamicImage::ImageRgb8(frame.clone()).into_rgba8()));
+    GifEncoder::new(&mut gif).encode_frames(frames).unwrap();
+    for (format, bytes) in [("GIF", gif), ("PNG", animated_png(&first)), ("WebP", animated_webp([&first, &second]))] {
+        let decoded = decode(&bytes).unwrap_or_else(|e| panic!("{format}: {e:#}"));
+        assert_eq!(decoded.warnings, ["animated: only the first frame is used"], "{format}");
+        for (x, y) in [(2, 2), (13, 2), (2, 13), (13, 13)] {
+            assert!(near(at(&decoded.rgb, x, y), first.get_pixel(x, y).0), "{format} at {x},{y}: {:?}", at(&decoded.rgb, x, y));
+        }
+    }
+}
+
+#[test]
+fn what_can_not_be_read_is_counted_in_the_summary_and_listed_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for i in 0..3 {
+        std::fs::write(dir.path().join(format!("{i}.png")), encode(&DynamicImage::ImageRgb8(quarters(32, 32)), ImageFormat::Png)).unwrap();
+    }
+    for (name, head) in [("a.avif", b"\0\0\0\x20ftypavif\0\0\0\0".as_slice()), ("b.heic", b"\0\0\0\x20ftypheic\0\0\0\0"), ("c.jxl", b"\xFF\x0A\0\0")] {
+        std::fs::write(dir.path().join(name), head).unwrap();
+    }
+    let summary = Dataset::build(&[options(dir.path())]).unwrap().summary();
+    assert!(summary[0].starts_with("3 pictures") && summary[0].contains("3 files not used"), "{summary:?}");
+    for name in ["a.avif", "b.heic", "c.jxl"] {
+        assert!(summary.iter().any(|line| line.starts_with(&format!("not used: {name}: ")) && line.contains("convert it")), "{summary:?}");
+    }
+}
+
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, b| (0..8).fold(crc ^ u32::from(*b), |c, _| if c & 1 == 1 { c >> 1 ^ 0xEDB8_8320 } else { c >> 1 }))
 }
@@ -369,7 +433,7 @@ fn a_dataset_is_a_list_of_items_that_can_be_printed() {
     let mut options = options(dir.path());
     options.caption.trigger_word = Some("sks".into());
     options.caption.caption_dropout_rate = 0.1;
-    options.resolutions = vec![64, 32];
+    options.resolutions = vec![64.into(), 32.into()];
     options.repeats = 3;
     options.flip = true;
     let dataset = Dataset::build(&[options.clone(), options.clone()]).unwrap();

@@ -1,0 +1,84 @@
+//! The exact pictures that are encoded, as PNG files for people (and tests) to look at.
+
+use crate::dataset::Dataset;
+use crate::decode::Rgb;
+use anyhow::{Context, Result, ensure};
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
+use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
+
+/// Longest stem in bytes: with what is added to it the name stays under the 255 that file systems allow.
+const LONGEST_STEM: usize = 180;
+
+impl Dataset {
+    /// Writes every picture that a run can meet to `folder`, as it goes to the VAE. `done` hears of each.
+    pub fn dump_pixels(&self, folder: &Path, mut done: impl FnMut(u64)) -> Result<()> {
+        self.check_dump(folder)?;
+        let views = self.views();
+        for (count, ((item, flip), name)) in views.iter().zip(self.dump_names()).enumerate() {
+            let path = folder.join(&name);
+            if let Some(parent) = path.parent() {
+                base::fs::create_dir(parent)?;
+            }
+            base::fs::write_atomic(&path, &png(&self.pixels(*item, *flip)?)?)?;
+            done(count as u64 + 1);
+        }
+        Ok(())
+    }
+
+    /// Inside a dataset's folder the next scan would take the dump for pictures of the user's.
+    fn check_dump(&self, folder: &Path) -> Result<()> {
+        let whole = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_path_buf());
+        for options in self.options.iter().filter(|options| options.folder.is_dir()) {
+            ensure!(
+                !whole(folder).starts_with(whole(&options.folder)),
+                "dump_pixels: {} lies in the dataset folder {}; choose a folder outside of it",
+                folder.display(),
+                options.folder.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// The name of each view's file, below the folder: the picture's own with `.png`; `_flipped` for mirrored ones; where one picture
+    /// comes in several sizes, or two have one name, its bucket and then a number too.
+    fn dump_names(&self) -> Vec<PathBuf> {
+        let stems: Vec<PathBuf> = self.items.iter().map(|item| stem(&self.entries[item.entry].picture.file)).collect();
+        let mut uses: HashMap<&PathBuf, usize> = HashMap::new();
+        stems.iter().for_each(|stem| *uses.entry(stem).or_default() += 1);
+        let mut taken = HashSet::new();
+        let name = |(item, flip): (usize, bool)| {
+            let bucket = self.items[item].bucket;
+            let size = if uses[&stems[item]] > 1 { format!("_{}x{}", bucket.width, bucket.height) } else { String::new() };
+            let mirrored = if flip { "_flipped" } else { "" };
+            let file = stems[item].file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let numbered = |n: usize| {
+                let number = if n == 1 { String::new() } else { format!("_{n}") };
+                stems[item].with_file_name(format!("{file}{size}{mirrored}{number}.png"))
+            };
+            let free = (1..).map(numbered).find(|name| taken.insert(name.clone()));
+            free.expect("some number is free")
+        };
+        self.views().into_iter().map(name).collect()
+    }
+}
+
+/// A picture's path without its last extension, without ways out of the folder, its name cut to what file systems take.
+fn stem(file: &str) -> PathBuf {
+    let path = Path::new(file).with_extension("");
+    let inner: PathBuf = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    let name = inner.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut end = name.len().min(LONGEST_STEM);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    inner.with_file_name(&name[..end])
+}
+
+fn png(rgb: &Rgb) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let encoder = PngEncoder::new(&mut out);
+    encoder.write_image(&rgb.pixels, rgb.width, rgb.height, ExtendedColorType::Rgb8).context("a picture can't be written as PNG")?;
+    Ok(out)
+}
