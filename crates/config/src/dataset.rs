@@ -2,7 +2,7 @@
 
 use crate::caption::CaptionConfig;
 use crate::path;
-use crate::scalar::{Flag, Number, TextOrFalse, Texts, Whole, Wholes};
+use crate::scalar::{Flag, Number, Size, Sizes, TextOrFalse, Texts, Whole};
 use crate::section::section;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Serialize, Serializer};
@@ -28,10 +28,13 @@ section! {
         trigger_word: String,
         /// For pictures without a caption file.
         default_caption: TextOrFalse,
-        /// Side of the square whose area a picture is fitted to; a list trains each picture at each resolution.
-        resolution: Wholes,
+        /// Side of the square whose area a picture is fitted to, or a rectangle such as `768x1152`; a list trains each picture at each.
+        resolution: Sizes,
         /// How often an epoch shows each picture.
         num_repeats: Whole,
+        /// Share of the pictures that is never trained on but measured with (train.validate_every); 1: all of them.
+        #[serde(alias = "validation_split")]
+        validation: Number,
         /// Shows each picture mirrored too.
         #[serde(alias = "flip_aug")]
         flip_x: Flag,
@@ -67,7 +70,8 @@ section! {
         cache_latents_to_disk: Flag,
         /// As `train.cache_text_embeddings`, which counts for all datasets.
         cache_text_embeddings: Flag,
-        /// false: every picture is cropped to a square.
+        /// false: every picture is cropped to the resolution itself.
+        #[serde(alias = "enable_bucket")]
         buckets: Flag,
         /// `ratio`: ai-toolkit's buckets, one for nearly every aspect ratio; `list`: sd-scripts' fixed list.
         bucket_scheme: String,
@@ -80,6 +84,8 @@ section! {
         /// Longest side of a bucket, with `bucket_scheme: list`.
         #[serde(alias = "max_bucket_reso")]
         max_bucket: Whole,
+        /// With `bucket_scheme: list`: a picture keeps its own size, brought down to the area, and is cut to whole steps.
+        bucket_no_upscale: Flag,
         /// What transparent pictures are laid over: `white`, `black`, or `"#rrggbb"`.
         background: String,
         /// `skip` or `stop`: what a picture that can't be used does.
@@ -134,14 +140,36 @@ pub enum BadImages {
     Stop,
 }
 
+/// What pictures are fitted to: width and height in pixels. Written as one number if they are equal, else as `768x1152`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolution {
+    pub width: u32,
+    pub height: u32,
+}
+
+/// A square of this side.
+impl PartialEq<u32> for Resolution {
+    fn eq(&self, side: &u32) -> bool {
+        self.width == *side && self.height == *side
+    }
+}
+
+impl Serialize for Resolution {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let (width, height) = (u64::from(self.width), u64::from(self.height));
+        if width == height { Size::Side(width) } else { Size::Sides(width, height) }.serialize(serializer)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DatasetConfig {
     pub folder_path: PathBuf,
     pub recursive: bool,
     #[serde(flatten)]
     pub caption: CaptionConfig,
-    pub resolution: Vec<u32>,
+    pub resolution: Vec<Resolution>,
     pub num_repeats: u32,
+    pub validation: f64,
     pub flip_x: bool,
     pub cache_latents: bool,
     pub cache_latents_to_disk: bool,
@@ -151,6 +179,7 @@ pub struct DatasetConfig {
     pub bucket_step: Option<u32>,
     pub min_bucket: Option<u32>,
     pub max_bucket: Option<u32>,
+    pub bucket_no_upscale: bool,
     /// Red, green, blue.
     #[serde(serialize_with = "colour_code")]
     pub background: [u8; 3],
@@ -175,12 +204,19 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
     if bucket_scheme == BucketScheme::Ratio && (min_bucket.is_some() || max_bucket.is_some()) {
         notices.push(format!("{} and max_bucket have no effect with bucket_scheme: ratio; `list` has limits", key("min_bucket")));
     }
+    let bucket_no_upscale = raw.bucket_no_upscale.is_some_and(|f| f.0);
+    if bucket_no_upscale && bucket_scheme == BucketScheme::Ratio {
+        notices.push(format!("{} has no effect with bucket_scheme: ratio, which never enlarges a picture", key("bucket_no_upscale")));
+    } else if bucket_no_upscale && (min_bucket.is_some() || max_bucket.is_some()) {
+        notices.push(format!("{} and max_bucket have no effect with bucket_no_upscale: true", key("min_bucket")));
+    }
     Ok(DatasetConfig {
         folder_path: path::read(&key("folder_path"), folder)?,
         recursive: raw.recursive.is_none_or(|f| f.0),
         caption: crate::caption::resolve(&raw, &section, trigger)?,
         resolution: resolutions(&key("resolution"), raw.resolution)?,
         num_repeats: repeats(&key("num_repeats"), raw.num_repeats)?,
+        validation: rate(&key("validation"), raw.validation)?,
         flip_x: raw.flip_x.is_some_and(|f| f.0),
         cache_latents,
         cache_latents_to_disk,
@@ -189,6 +225,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
         bucket_step: raw.bucket_step.map(|v| side(&key("bucket_step"), v.0)).transpose()?,
         min_bucket,
         max_bucket,
+        bucket_no_upscale,
         background: colour(&key("background"), raw.background.as_deref().unwrap_or("white"))?,
         bad_images: match raw.bad_images.as_deref().unwrap_or("skip") {
             "skip" => BadImages::Skip,
@@ -225,14 +262,18 @@ fn colour_code<S: Serializer>([r, g, b]: &[u8; 3], serializer: S) -> std::result
     serializer.serialize_str(&format!("#{r:02x}{g:02x}{b:02x}"))
 }
 
-fn resolutions(key: &str, sizes: Option<Wholes>) -> Result<Vec<u32>> {
-    let sizes = sizes.map_or(vec![512], |s| s.0);
+fn resolutions(key: &str, sizes: Option<Sizes>) -> Result<Vec<Resolution>> {
+    let sizes = sizes.map_or(vec![Size::Side(512)], |s| s.0);
     ensure!(!sizes.is_empty(), "{key} is an empty list");
     let mut seen = Vec::new();
     for size in sizes {
-        let size = side(key, size)?;
-        ensure!(!seen.contains(&size), "{key}: {size} is given twice; use num_repeats to weigh a resolution");
-        seen.push(size);
+        let (width, height) = match size {
+            Size::Side(side) => (side, side),
+            Size::Sides(width, height) => (width, height),
+        };
+        let resolution = Resolution { width: side(key, width)?, height: side(key, height)? };
+        ensure!(!seen.contains(&resolution), "{key}: {width}x{height} is given twice; use num_repeats to weigh a resolution");
+        seen.push(resolution);
     }
     Ok(seen)
 }

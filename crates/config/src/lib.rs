@@ -37,7 +37,7 @@ pub mod train;
 
 pub use caption::{CaptionConfig, MissingCaptions};
 pub use dataloader::DataloaderConfig;
-pub use dataset::{BadImages, BucketScheme, DatasetConfig};
+pub use dataset::{BadImages, BucketScheme, DatasetConfig, Resolution};
 pub use ema::EmaConfig;
 pub use logging::LoggingConfig;
 pub use memory::MemoryConfig;

@@ -32,6 +32,8 @@ section! {
         trigger_word: String,
         /// Folder for cached latents and text embeddings; default: `cache` in the training folder.
         cache_dir: String,
+        /// Folder for the exact picture of every item as the VAE gets it, one PNG each; absent: none.
+        dump_pixels: String,
         model: RawModel,
         network: RawNetwork,
         datasets: Vec<RawDataset>,
@@ -73,6 +75,7 @@ pub struct RunConfig {
     pub seed: u64,
     pub trigger_word: Option<String>,
     pub cache_dir: PathBuf,
+    pub dump_pixels: Option<PathBuf>,
     pub model: ModelConfig,
     pub network: NetworkConfig,
     pub datasets: Vec<DatasetConfig>,
@@ -153,6 +156,7 @@ pub(crate) fn resolve(mut raw: RawRun, notices: &mut Vec<String>) -> Result<RunC
         device: check_device(raw.device.as_deref().unwrap_or("auto"))?,
         seed,
         cache_dir,
+        dump_pixels: text(raw.dump_pixels).map(|folder| path::read("dump_pixels", &folder)).transpose()?,
         model: crate::model::resolve(raw.model.context("model is missing: give model.name_or_path")?, notices)?,
         network: crate::network::resolve(raw.network.unwrap_or_default(), notices)?,
         datasets,

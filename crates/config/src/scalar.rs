@@ -1,7 +1,7 @@
 //! Values that are read strictly: booleans only from `true`/`false`, whole numbers also from `1e3`, numbers never from text.
 
 use serde::de::{Deserializer, Error, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
 /// `true` or `false`, and nothing that merely looks like one of them.
@@ -19,10 +19,26 @@ pub(crate) struct Whole(pub u64);
 #[serde(transparent)]
 pub(crate) struct Number(pub f64);
 
-/// One whole number, or a list of them.
+/// A square by its side, or a rectangle written `768x1152`: width and height.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Size {
+    Side(u64),
+    Sides(u64, u64),
+}
+
+/// One size, or a list of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Wholes(pub Vec<u64>);
+pub(crate) struct Sizes(pub Vec<Size>);
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Size::Side(side) => serializer.serialize_u64(*side),
+            Size::Sides(width, height) => serializer.serialize_str(&format!("{width}x{height}")),
+        }
+    }
+}
 
 /// One text, or a list of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -87,11 +103,18 @@ read_any!(Number, "a number" {
     visit_i64(v: i64) => Ok(Number(v as f64)),
     visit_f64(v: f64) => if v.is_finite() { Ok(Number(v)) } else { Err(E::custom("a number that is not finite can't be used here")) },
 });
-read_any!(Wholes, "a whole number or a list of them" {
-    visit_u64(v: u64) => Ok(Wholes(vec![v])),
-    visit_i64(v: i64) => Ok(Wholes(vec![whole(v)?])),
-    visit_f64(v: f64) => Ok(Wholes(vec![whole_float(v)?])),
-} seq => |items: Vec<Whole>| Wholes(items.into_iter().map(|w| w.0).collect()));
+read_any!(Size, "a side in pixels, or width and height such as 768x1152" {
+    visit_u64(v: u64) => Ok(Size::Side(v)),
+    visit_i64(v: i64) => whole(v).map(Size::Side),
+    visit_f64(v: f64) => whole_float(v).map(Size::Side),
+    visit_str(v: &str) => sides(v),
+});
+read_any!(Sizes, "a size or a list of them" {
+    visit_u64(v: u64) => Ok(Sizes(vec![Size::Side(v)])),
+    visit_i64(v: i64) => Ok(Sizes(vec![Size::Side(whole(v)?)])),
+    visit_f64(v: f64) => Ok(Sizes(vec![Size::Side(whole_float(v)?)])),
+    visit_str(v: &str) => Ok(Sizes(vec![sides(v)?])),
+} seq => Sizes);
 read_any!(Texts, "a text or a list of texts" { visit_str(v: &str) => Ok(Texts(vec![v.to_string()])), } seq => Texts);
 read_any!(FlagOrTexts, "true, false or a list of texts" { visit_bool(v: bool) => Ok(FlagOrTexts::Flag(v)), } seq => FlagOrTexts::Texts);
 read_any!(TextOrFalse, "a text, or false for none" {
@@ -104,6 +127,12 @@ read_any!(WholeOrText, "a number of bytes, or a text such as 8GB" {
     visit_f64(v: f64) => whole_float(v).map(WholeOrText::Whole),
     visit_str(v: &str) => Ok(WholeOrText::Text(v.to_string())),
 });
+
+/// `768x1152`
+fn sides<E: Error>(text: &str) -> Result<Size, E> {
+    let sides = text.split_once(['x', 'X', '×']).and_then(|(w, h)| Some(Size::Sides(w.trim().parse().ok()?, h.trim().parse().ok()?)));
+    sides.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &"a side in pixels, or width and height such as 768x1152"))
+}
 
 fn whole<E: Error>(value: i64) -> Result<u64, E> {
     u64::try_from(value)

@@ -1,6 +1,6 @@
 //! A JSON schema of the config, for editors: made from the same lines that declare the keys, so it can't drift from them.
 
-use crate::scalar::{Flag, FlagOrTexts, Number, TextOrFalse, Texts, Whole, WholeOrText, Wholes};
+use crate::scalar::{Flag, FlagOrTexts, Number, Size, Sizes, TextOrFalse, Texts, Whole, WholeOrText};
 use serde_json::{Map, Value, json};
 
 /// What values of a key's type look like.
@@ -23,7 +23,8 @@ shapes! {
     Flag => json!({"type": "boolean"}),
     Whole => json!({"type": "integer", "minimum": 0}),
     Number => json!({"type": "number"}),
-    Wholes => json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}),
+    Size => json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^\\d+x\\d+$"}]}),
+    Sizes => json!({"anyOf": [Size::shape(), {"type": "array", "items": Size::shape()}]}),
     Texts => json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
     FlagOrTexts => json!({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
     TextOrFalse => json!({"anyOf": [{"type": "string"}, {"const": false}]}),

@@ -195,6 +195,24 @@ fn the_background_of_transparent_pictures_is_a_colour() {
 }
 
 #[test]
+fn a_resolution_is_a_side_or_two_or_a_list_of_either() {
+    let dataset = |keys: &str| format!("name: a\nmodel: {{path: m}}\ndatasets:\n  - {{folder_path: /imgs, {keys}}}\n");
+    let config =
+        read(&dataset("resolution: [512, 768x1152, '1024×768'], enable_bucket: true, bucket_no_upscale: true, bucket_scheme: list")).config;
+    let sides = |width, height| Resolution { width, height };
+    assert_eq!(config.datasets[0].resolution, [sides(512, 512), sides(768, 1152), sides(1024, 768)]);
+    assert!(config.datasets[0].bucket_no_upscale && config.datasets[0].buckets);
+    assert_eq!(read(&config.to_yaml().unwrap()).config, config);
+    for (keys, part) in
+        [("resolution: 768x", "768x1152"), ("resolution: [512, 512x512]", "twice"), ("resolution: 768x4", "between 8 and 16384")]
+    {
+        assert_says(&refused(&dataset(keys)), &["resolution", part]);
+    }
+    let notices = read(&dataset("bucket_no_upscale: true")).notices;
+    assert!(notices[0].contains("bucket_no_upscale") && notices[0].contains("ratio"), "{notices:?}");
+}
+
+#[test]
 fn text_embeddings_are_cached_by_themselves_unless_something_stands_against_it() {
     let shuffled = MINIMAL.replace("/imgs", "/imgs\n    shuffle_tokens: true");
     let dropped = MINIMAL.replace("/imgs", "/imgs\n    caption_dropout_rate: 0.1");
@@ -342,7 +360,8 @@ fn an_ai_toolkit_job_file_is_taken_as_it_is() {
                meta: {name: '[name]', version: '1.0'}\n";
     let Loaded { config, notices } = read(job);
     assert_eq!((config.name.as_str(), config.device.as_str(), config.train.steps), ("my_lora", "auto", 2000));
-    assert_eq!((config.datasets[0].resolution.as_slice(), config.train.gradient_accumulation), ([512, 768].as_slice(), 4));
+    assert_eq!(config.datasets[0].resolution, [512, 768]);
+    assert_eq!(config.train.gradient_accumulation, 4);
     assert_eq!(config.sample.samples[0].prompt, "p3r5on a");
     for key in ["device: cuda:0", "meta", "performance_log_every", "train.xformers", "model.quantize", "sample.sampler"] {
         assert!(notices.iter().any(|n| n.contains(key)), "no notice about {key}: {notices:#?}");

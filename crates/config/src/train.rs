@@ -91,6 +91,9 @@ section! {
         /// Last timestep that is trained.
         #[serde(alias = "max_denoising_steps")]
         max_timestep: Whole,
+        /// Steps between measuring the loss on the pictures that datasets[].validation sets aside; 0: never.
+        #[serde(alias = "validate_every_n_steps")]
+        validate_every: Whole,
         /// No samples before the first step.
         skip_first_sample: Flag,
         /// No samples at all.
@@ -212,6 +215,7 @@ pub struct TrainConfig {
     /// First and last (inclusive) timestep that is trained.
     pub min_timestep: usize,
     pub max_timestep: usize,
+    pub validate_every: u64,
     pub skip_first_sample: bool,
     pub disable_sampling: bool,
 }
@@ -304,6 +308,7 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
         max_non_finite_steps: count("train.max_non_finite_steps", raw.max_non_finite_steps, 5)? as u64,
         min_timestep: min_timestep as usize,
         max_timestep: max_timestep as usize,
+        validate_every: raw.validate_every.map_or(100, |n| n.0),
         skip_first_sample: raw.skip_first_sample.is_some_and(|f| f.0),
         disable_sampling: raw.disable_sampling.is_some_and(|f| f.0),
     };

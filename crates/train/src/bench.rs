@@ -8,12 +8,13 @@ use crate::encode::Caches;
 use crate::event::{Event, Reporter};
 use crate::feed;
 use crate::interrupt::Interrupt;
-use crate::latents::View;
+use crate::loader::{self, Loaded};
 use crate::metrics::processor_seconds;
 use crate::prepare::Prepared;
 use crate::run;
-use crate::step::{Batch, Trainer};
+use crate::step::Trainer;
 use anyhow::{Result, ensure};
+use data::View;
 use engine::backend::Step;
 use engine::{Backend, Session, Speed};
 use graph::{Cost, Meta};
@@ -110,7 +111,7 @@ impl Bench {
         let caches = Caches::open_untouched(run)?;
         let backend = caches.fill_views(run, &views(run, steps), backend, interrupt, reporter)?;
         let trainer = run::trainer(run, backend, None, reporter)?;
-        let mut timer = Timer { run, caches: &caches, trainer, speed: &speed, grouping, tallies: Tallies::new(), batch: feed::empty() };
+        let mut timer = Timer { run, caches: &caches, trainer, speed: &speed, grouping, tallies: Tallies::new() };
         reporter.report(Event::Begin { what: "timing steps", total: steps });
         timer.step(0)?;
         timer.tallies.clear();
@@ -133,7 +134,8 @@ impl Bench {
 
 /// The pictures that the warm-up and the timed steps take.
 fn views(run: &Prepared, steps: u64) -> Vec<View> {
-    let items = (0..=steps).flat_map(|step| run.batches.step(step).batches).flat_map(|batch| batch.items);
+    let items = (0..=steps).flat_map(|step| run.batches.step(step).batches).flat_map(|(_, batch)| batch.items);
+    let items = items.filter(|item| run.is_cached(&run.dataset.items[item.item]));
     let views: BTreeSet<View> = items.map(|item| (item.item, item.flip)).collect();
     views.into_iter().collect()
 }
@@ -145,21 +147,22 @@ struct Timer<'a> {
     speed: &'a Speed,
     grouping: Grouping,
     tallies: Tallies,
-    batch: Batch,
 }
 
 impl Timer<'_> {
     fn step(&mut self, step: u64) -> Result<StepSeconds> {
         let whole = Instant::now();
-        let picked = self.run.batches.step(step);
-        let accumulation = self.run.config.train.gradient_accumulation as u64;
         let (mut times, mut seconds) = (StepSeconds::default(), Vec::new());
-        for (k, batch) in picked.batches.iter().enumerate() {
+        let began = Instant::now();
+        let loaded = loader::step(self.run, self.caches, step)?;
+        times.data += began.elapsed().as_secs_f64();
+        for Loaded { number, mut batch, open, .. } in loaded {
+            if let Some((_, error)) = open.failed.into_iter().next() {
+                return Err(error);
+            }
             let began = Instant::now();
-            feed::fill(self.run, self.caches, picked.epoch, step * accumulation + k as u64, batch, &mut self.batch)?;
-            times.data += began.elapsed().as_secs_f64();
-            let began = Instant::now();
-            let program = self.trainer.accumulate_timed(&self.batch, &mut seconds)?;
+            feed::encode(self.run, number, &open.pictures, self.trainer.session(), &mut batch)?;
+            let program = self.trainer.accumulate_timed(&batch, &mut seconds)?;
             let elapsed = began.elapsed().as_secs_f64();
             let [forward, backward] = self.tally(program, &seconds);
             times.forward += forward;

@@ -1,21 +1,30 @@
 //! The pass before training: every picture through the VAE, every text through the text encoder, once, into caches.
 //!
 //! What the caches already hold is not made again, and where they hold everything no weights of these models are loaded at all.
+//! Pictures are decoded on other threads while the VAE works, each file once for all its sizes, and never more than a few ahead: the
+//! memory that the pass takes does not depend on the number of pictures.
 
 use crate::event::{Event, Reporter};
 use crate::interrupt::Interrupt;
-use crate::latents::{Latents, View};
+use crate::latents::{self, Latents};
 use crate::prepare::{Prepared, TEXT_PROGRAM};
 use crate::text::{Chunking, Embeddings};
-use anyhow::{Context, Result};
-use data::Cache;
+use anyhow::{Context, Result, ensure};
+use config::BadImages;
+use data::ahead::{self, Reach};
+use data::decode::Rgb;
+use data::{Cache, Key, View, collect};
 use engine::{Backend, Session};
 use rayon::prelude::*;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 /// Pictures decoded ahead of the encoder.
-const DECODE_AHEAD: usize = 8;
+pub const DECODE_AHEAD: usize = 8;
+
+/// Pictures that wait for others of their size, in groups: beyond this the fullest group goes to the encoder as it is.
+const MOST_WAITING_GROUPS: usize = 4;
 
 /// `cache.json`: what the pass did.
 #[derive(Clone, Debug, Serialize)]
@@ -29,19 +38,34 @@ pub struct CacheReport {
     pub distinct_latents: u64,
     /// Entries that were there but damaged or of another format, and were made again.
     pub unusable: u64,
+    /// Pictures that were usable when they were scanned and no longer when they were encoded.
+    pub lost: u64,
 }
 
 /// The filled caches of a run.
 pub struct Caches {
     pub latents: Latents,
     pub texts: Embeddings,
+    /// Indices of entries of the dataset that can't be read any more: they take part in no step.
+    lost: Mutex<BTreeSet<usize>>,
 }
 
 impl Caches {
     /// Opens the caches of a run: on disk, or in memory if every dataset says so.
     pub fn open(run: &Prepared) -> Result<Caches> {
-        let on_disk = run.config.datasets.iter().any(|d| d.cache_latents_to_disk);
-        Caches::new(run, |folder| if on_disk { Cache::on_disk(&run.config.cache_dir.join(folder)) } else { Ok(Cache::in_memory()) })
+        let folder = &run.config.cache_dir;
+        let cache = |kind: &str| if run.caches_on_disk() { Cache::on_disk(&folder.join(kind)) } else { Ok(Cache::in_memory()) };
+        let caches = Caches::new(run, cache)?;
+        if run.caches_on_disk() {
+            collect::claim(folder, &run.folder(), &caches.keys(run)).context("the cache can't be written; set cache_dir")?;
+        }
+        Ok(caches)
+    }
+
+    /// Every entry that the run uses.
+    fn keys(&self, run: &Prepared) -> BTreeSet<Key> {
+        let latents = run.cached_views().into_iter().map(|view| self.latents.key(&run.dataset, view));
+        latents.chain(self.texts_of(run).iter().map(|text| self.texts.key(text))).collect()
     }
 
     /// What earlier runs left is used; what is missing is made in memory, and nothing is written.
@@ -55,6 +79,7 @@ impl Caches {
         Ok(Caches {
             latents: Latents::new(cache("latents")?, &run.model, &run.model.identity("vae")?),
             texts: Embeddings::new(cache("text")?, &run.model, &run.model.identity("text_encoder")?, chunking),
+            lost: Mutex::default(),
         })
     }
 
@@ -66,7 +91,7 @@ impl Caches {
         interrupt: &Interrupt,
         reporter: &mut dyn Reporter,
     ) -> Result<Box<dyn Backend>> {
-        self.fill_views(run, &run.dataset.views(), backend, interrupt, reporter)
+        self.fill_views(run, &run.cached_views(), backend, interrupt, reporter)
     }
 
     /// The same for some of the pictures only.
@@ -79,17 +104,20 @@ impl Caches {
         reporter: &mut dyn Reporter,
     ) -> Result<Box<dyn Backend>> {
         let texts = self.texts_of(run);
-        let missing_text = texts.iter().any(|text| !self.texts.has(text));
-        let missing_latents = views.iter().any(|view| !self.latents.has(&run.dataset, *view));
-        if !missing_text && !missing_latents {
-            self.count_all(run, views, &texts)?;
+        reporter.report(Event::Begin { what: "checking caches", total: (views.len() + texts.len()) as u64 });
+        let texts: Vec<&String> = texts.par_iter().filter(|text| !self.texts.check(text)).collect();
+        let files = self.missing(run, views);
+        reporter.report(Event::End);
+        let complaints = [self.latents.cache.complaint("latents"), self.texts.cache.complaint("text embeddings")];
+        complaints.into_iter().flatten().for_each(|line| reporter.report(Event::Notice(line)));
+        if texts.is_empty() && files.is_empty() {
             return Ok(backend);
         }
         let programs = run.encode_programs(backend.as_ref())?;
         let mut session = Session::new(backend, programs, run.model.source.as_ref()).context("the encoders can't be loaded")?;
         run.model.source.release();
-        self.encode_texts(run, &texts, &mut session, reporter)?;
-        self.encode_pictures(run, views, &mut session, interrupt, reporter)?;
+        self.encode_texts(run, &texts, &mut session, interrupt, reporter)?;
+        self.encode_pictures(run, &files, &mut session, interrupt, reporter)?;
         Ok(session.into_backend())
     }
 
@@ -101,10 +129,36 @@ impl Caches {
         texts
     }
 
-    fn encode_texts(&self, run: &Prepared, texts: &BTreeSet<String>, session: &mut Session, reporter: &mut dyn Reporter) -> Result<()> {
-        let Some(program) = session.find(TEXT_PROGRAM) else { return Ok(()) };
+    /// The views whose latents have to be made, those of one file together; of several with the same latents only the first.
+    fn missing(&self, run: &Prepared, views: &[View]) -> Vec<Vec<View>> {
+        let mut keys: BTreeMap<Key, View> = BTreeMap::new();
+        for view in views {
+            keys.entry(self.latents.key(&run.dataset, *view)).or_insert(*view);
+        }
+        let mut missing: Vec<View> = keys.par_iter().filter(|(key, _)| !self.latents.cache.check(key)).map(|(_, view)| *view).collect();
+        missing.sort_unstable();
+        let same_file = |a: &View, b: &View| run.dataset.items[a.0].entry == run.dataset.items[b.0].entry;
+        let mut files: Vec<Vec<View>> = missing.chunk_by(same_file).map(<[View]>::to_vec).collect();
+        // Pictures of one size one after the other fill the encoder's batches.
+        files.sort_by_key(|views| run.dataset.items[views[0].0].bucket);
+        files
+    }
+
+    fn encode_texts(
+        &self,
+        run: &Prepared,
+        texts: &[&String],
+        session: &mut Session,
+        interrupt: &Interrupt,
+        reporter: &mut dyn Reporter,
+    ) -> Result<()> {
+        if texts.is_empty() {
+            return Ok(());
+        }
+        let program = session.find(TEXT_PROGRAM).context("the text encoder was planned for the captions")?;
         reporter.report(Event::Begin { what: "encoding texts", total: texts.len() as u64 });
         for (done, text) in texts.iter().enumerate() {
+            interrupt.check()?;
             self.texts.encode(text, &run.model, session, program)?;
             reporter.report(Event::Done { done: done as u64 + 1 });
         }
@@ -112,40 +166,83 @@ impl Caches {
         Ok(())
     }
 
-    /// Decodes a few pictures ahead on all cores, encodes them one by one.
+    /// Encodes in groups of `dataloader.vae_batch_size` pictures of one size, while other threads decode what comes next.
     fn encode_pictures(
         &self,
         run: &Prepared,
-        views: &[View],
+        files: &[Vec<View>],
         session: &mut Session,
         interrupt: &Interrupt,
         reporter: &mut dyn Reporter,
     ) -> Result<()> {
-        reporter.report(Event::Begin { what: "encoding pictures", total: views.len() as u64 });
-        let mut done = 0;
-        for group in views.chunks(DECODE_AHEAD) {
-            let missing: Vec<View> = group.iter().copied().filter(|view| !self.latents.has(&run.dataset, *view)).collect();
-            let decoded: Vec<_> = missing.par_iter().map(|(item, flip)| run.dataset.pixels(*item, *flip)).collect();
-            for (view, rgb) in missing.iter().zip(decoded) {
-                self.latents.encode(&run.dataset, *view, &rgb?, &run.model, session)?;
-                if let Some(signal) = interrupt.signal() {
-                    return Err(crate::Interrupted { signal, saved: None }.into());
+        let reach = Reach { workers: rayon::current_num_threads().min(DECODE_AHEAD), window: DECODE_AHEAD };
+        reporter.report(Event::Begin { what: "encoding pictures", total: files.iter().map(|views| views.len() as u64).sum() });
+        ahead::with(
+            0..files.len() as u64,
+            reach,
+            |file| run.dataset.pixels_of(&files[file as usize]),
+            |decoded| {
+                let mut waiting = Waiting { groups: BTreeMap::new(), full: run.config.dataloader.vae_batch_size };
+                let mut done = 0;
+                for (views, pictures) in files.iter().zip(decoded) {
+                    interrupt.check()?;
+                    match pictures {
+                        Ok(pictures) => {
+                            for (view, picture) in views.iter().zip(pictures) {
+                                let size = latents::latent_size(&run.model, run.dataset.items[view.0].bucket);
+                                let group = waiting.add(size, (*view, picture));
+                                self.encode_group(run, &group, session)?;
+                            }
+                        }
+                        Err(error) => self.lose(run, views[0].0, &error, reporter)?,
+                    }
+                    done += views.len() as u64;
+                    reporter.report(Event::Done { done });
                 }
-            }
-            for view in group.iter().filter(|view| !missing.contains(view)) {
-                self.latents.count_reuse(&run.dataset, *view)?;
-            }
-            done += group.len() as u64;
-            reporter.report(Event::Done { done });
-        }
+                for group in std::mem::take(&mut waiting.groups).into_values() {
+                    interrupt.check()?;
+                    self.encode_group(run, &group, session)?;
+                }
+                anyhow::Ok(())
+            },
+        )?;
         reporter.report(Event::End);
+        let lost = self.lost().len();
+        ensure!(lost < run.dataset.entries.len(), "every picture became unreadable after it was scanned: nothing is left to train on");
         Ok(())
     }
 
-    /// Nothing is missing: every entry counts as reused.
-    fn count_all(&self, run: &Prepared, views: &[View], texts: &BTreeSet<String>) -> Result<()> {
-        views.iter().try_for_each(|view| self.latents.count_reuse(&run.dataset, *view))?;
-        texts.iter().try_for_each(|text| self.texts.count_reuse(text))
+    fn encode_group(&self, run: &Prepared, group: &[(View, Rgb)], session: &mut Session) -> Result<()> {
+        let Some(((first, _), _)) = group.first() else { return Ok(()) };
+        let pictures: Vec<&Rgb> = group.iter().map(|(_, picture)| picture).collect();
+        let name = |item: usize| &run.dataset.entry(item).picture.file;
+        let entries = latents::encode(&pictures, &run.model, session);
+        let entries = entries.with_context(|| format!("the latents of {} can't be made", name(*first)))?;
+        for ((view, _), entry) in group.iter().zip(entries) {
+            let kept = self.latents.cache.put(&self.latents.key(&run.dataset, *view), entry);
+            kept.with_context(|| format!("the latents of {} can't be made", name(view.0)))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves a picture out that can't be read any more, if its dataset says so.
+    pub fn lose(&self, run: &Prepared, item: usize, error: &anyhow::Error, reporter: &mut dyn Reporter) -> Result<()> {
+        let entry = run.dataset.items[item].entry;
+        let dataset = &run.config.datasets[run.dataset.items[item].dataset];
+        ensure!(dataset.bad_images == BadImages::Skip, "{error:#} (bad_images is `stop`)");
+        if self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert(entry) {
+            reporter.report(Event::Warning(format!("left out: {error:#}")));
+        }
+        Ok(())
+    }
+
+    /// Entries of the dataset that can't be read any more.
+    pub fn lost(&self) -> BTreeSet<usize> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn is_lost(&self, entry: usize) -> bool {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&entry)
     }
 
     pub fn report(&self, run: &Prepared) -> CacheReport {
@@ -155,8 +252,29 @@ impl Caches {
             reused: latents.reused,
             text_encoded: texts.encoded,
             text_reused: texts.reused,
-            distinct_latents: self.latents.distinct(&run.dataset) as u64,
+            distinct_latents: self.latents.distinct(run) as u64,
             unusable: latents.unusable + texts.unusable,
+            lost: self.lost().len() as u64,
         }
+    }
+}
+
+/// Pictures that wait, by the size of their latents, until there are enough of one.
+struct Waiting {
+    groups: BTreeMap<[usize; 2], Vec<(View, Rgb)>>,
+    full: usize,
+}
+
+impl Waiting {
+    /// Adds a picture; gives the group that is to be encoded now, if one is.
+    fn add(&mut self, size: [usize; 2], picture: (View, Rgb)) -> Vec<(View, Rgb)> {
+        let group = self.groups.entry(size).or_default();
+        group.push(picture);
+        if group.len() >= self.full {
+            return std::mem::take(group);
+        }
+        let waiting: usize = self.groups.values().map(Vec::len).sum();
+        let fullest = self.groups.values_mut().max_by_key(|group| group.len()).filter(|_| waiting >= MOST_WAITING_GROUPS * self.full);
+        fullest.map(std::mem::take).unwrap_or_default()
     }
 }

@@ -1,7 +1,8 @@
 //! The training run: from a config to a LoRA file, and the pictures on the way.
 //!
 //! [`Prepared`] holds everything up to the first step and loads no weights: it is what `plan` prints. [`train`] goes on from there.
-//! The loop is in [`run`], one step's mathematics in [`step`], what a step is fed with in [`feed`].
+//! The loop is in [`run`], one step's mathematics in [`step`], what a step is fed with in [`feed`], and how that is made ahead of it
+//! in [`loader`].
 
 pub mod bench;
 pub mod encode;
@@ -11,6 +12,7 @@ pub mod folder;
 pub mod groups;
 pub mod interrupt;
 pub mod latents;
+pub mod loader;
 pub mod lora;
 pub mod memory;
 pub mod metrics;
@@ -26,6 +28,7 @@ pub mod state;
 pub mod step;
 pub mod studio;
 pub mod text;
+pub mod validate;
 
 pub use folder::Start;
 pub use model::Model;

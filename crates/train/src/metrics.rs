@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// Wall time of a step by what it went into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seconds {
-    /// Drawing noise, captions and timesteps, and fetching latents and embeddings.
+    /// Waiting for data: latents, embeddings, noise, captions and timesteps, which are made ahead of the step.
     pub data: f64,
-    /// Forward and backward.
+    /// Forward and backward, and the VAE where latents are not cached.
     pub compute: f64,
     /// Reading gradients, clipping, the optimizer, writing parameters.
     pub optimizer: f64,
@@ -26,6 +26,9 @@ pub struct Row {
     pub epoch: f64,
     /// Mean over the step's items; null if it is not a finite number.
     pub loss: Option<f64>,
+    /// Of the pictures that are set aside, where it was measured after this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_loss: Option<f64>,
     /// The rate of this step's update (before the groups' own factors).
     pub lr: f64,
     /// What an adaptive optimizer has arrived at (`d`, `rate`), by name; absent for others.
@@ -120,6 +123,7 @@ mod tests {
             step,
             epoch: 0.5,
             loss: Some(0.1),
+            validation_loss: None,
             lr: 1e-4,
             adapted: BTreeMap::from([("d".to_string(), 0.5)]),
             grad_norm: None,

@@ -9,10 +9,14 @@ use crate::programs::{self, TextSide};
 use crate::sample;
 use crate::step::Form;
 use crate::text::{self, Chunking, TextReport};
+use crate::validate;
 use anyhow::{Context, Result, ensure};
 use base::{DType, Shape};
 use config::{BadImages, BucketScheme, CaptionConfig, DatasetConfig, RunConfig};
-use data::{CaptionOptions, Dataset, DatasetOptions, FolderNames, MissingCaptions, OnBadImage, Replacement, Scheme};
+use data::{
+    CaptionOptions, Dataset, DatasetOptions, FolderNames, Item, Limits, MissingCaptions, OnBadImage, Purpose, Replacement, Role, Scheme,
+    View,
+};
 use engine::{Backend, Program};
 use models::adapters::Factor;
 use models::{AdapterSpec, Adapters, Module};
@@ -121,6 +125,16 @@ impl Prepared {
         self.config.train.dtype
     }
 
+    /// Writes the pictures as the VAE gets them, where the config asks for it.
+    pub fn dump_pixels(&self, reporter: &mut dyn Reporter) -> Result<()> {
+        let Some(folder) = &self.config.dump_pixels else { return Ok(()) };
+        reporter.report(Event::Begin { what: "dumping pictures", total: self.dataset.views().len() as u64 });
+        self.dataset.dump_pixels(folder, |done| reporter.report(Event::Done { done }))?;
+        reporter.report(Event::End);
+        reporter.report(Event::Notice(format!("the pictures as the VAE gets them are in {}", folder.display())));
+        Ok(())
+    }
+
     /// Adapters as samples use them.
     pub fn sampling_adapters(&self) -> Adapters {
         self.adapters.for_sampling(1.0)
@@ -153,29 +167,67 @@ impl Prepared {
             index.insert(form, all.len());
             all.push(Program::new(train_name(form), graph, backend));
         }
+        all.extend(self.encoders(false, backend)?);
         if self.samples_on() {
             all.extend(sample::plan(&self.model, &self.sampling_adapters(), &self.samples, train.dtype, backend)?);
-            if self.text_encoder_trains() {
-                let graph = programs::text(&self.model, &self.sampling_adapters(), 1, train.dtype, self.model.stored);
-                all.push(Program::new(TEXT_PROGRAM, graph, backend));
-            }
+        }
+        if self.validates() {
+            all.extend(validate::plan(self, backend)?);
+        }
+        let encodes_to_validate = self.validates() && matches!(self.text, TextSide::Encoded { .. });
+        if encodes_to_validate || self.samples_on() && self.text_encoder_trains() {
+            let graph = programs::text(&self.model, &self.sampling_adapters(), 1, train.dtype, self.model.stored);
+            all.push(Program::new(TEXT_PROGRAM, graph, backend));
         }
         Ok((all, index))
     }
 
     /// The programs of the session that fills the caches: the VAE's encoder for every tile, and the text encoder.
     pub fn encode_programs(&self, backend: &dyn Backend) -> Result<Vec<Program>> {
-        let mut tiles = BTreeSet::new();
-        for item in &self.dataset.items {
-            tiles.insert(latents::tile_size(&self.model, item.bucket)?);
-        }
-        let encoder = |tile: [usize; 2]| Program::new(latents::program_name(tile), programs::encoder(&self.model, tile), backend);
-        let mut all: Vec<Program> = tiles.into_iter().map(encoder).collect();
+        let mut all = self.encoders(true, backend)?;
         if self.cached_texts().is_some() || self.samples_on() {
             let graph = programs::text(&self.model, &Adapters::none(), 1, DType::F32, None);
             all.push(Program::new(TEXT_PROGRAM, graph, backend));
         }
         Ok(all)
+    }
+
+    /// The VAE's encoder for every tile of the pictures whose latents are (or are not) cached; the cached ones are encoded in batches.
+    fn encoders(&self, cached: bool, backend: &dyn Backend) -> Result<Vec<Program>> {
+        let mut tiles = BTreeSet::new();
+        for item in self.dataset.items.iter().filter(|item| self.is_cached(item) == cached) {
+            let tile = latents::tile_size(&self.model, item.bucket)?;
+            tiles.insert((tile, 1));
+            if cached && tile == latents::latent_size(&self.model, item.bucket) {
+                tiles.insert((tile, self.config.dataloader.vae_batch_size));
+            }
+        }
+        let encoder = |(tile, batch): ([usize; 2], usize)| {
+            Program::new(latents::program_name(tile, batch), programs::encoder(&self.model, batch, tile), backend)
+        };
+        Ok(tiles.into_iter().map(encoder).collect())
+    }
+
+    /// Are an item's latents encoded once, before training? Those for validation always are: they are looked at again and again.
+    pub fn is_cached(&self, item: &Item) -> bool {
+        self.config.datasets[item.dataset].cache_latents || item.role == Role::Validate
+    }
+
+    /// Every picture that a run can meet and whose latents are encoded once.
+    pub fn cached_views(&self) -> Vec<View> {
+        let mut views = self.dataset.views();
+        views.retain(|(item, _)| self.is_cached(&self.dataset.items[*item]));
+        views
+    }
+
+    /// Is there anything to validate with, and is it asked for?
+    pub fn validates(&self) -> bool {
+        self.config.train.validate_every > 0 && self.dataset.items.iter().any(|item| item.role == Role::Validate)
+    }
+
+    /// Do caches live in files, or in memory?
+    pub fn caches_on_disk(&self) -> bool {
+        self.config.datasets.iter().any(|dataset| dataset.cache_latents_to_disk)
     }
 
     pub fn text_encoder_trains(&self) -> bool {
@@ -265,12 +317,14 @@ fn dataset_options(dataset: &DatasetConfig, model: &Model) -> DatasetOptions {
             Some(false) => FolderNames::Ignore,
         },
         caption: caption_options(&dataset.caption),
-        resolutions: dataset.resolution.clone(),
+        resolutions: dataset.resolution.iter().map(|r| data::Resolution { width: r.width, height: r.height }).collect(),
         scheme: scheme(dataset),
         step,
         repeats: dataset.num_repeats,
         flip: dataset.flip_x,
         background: dataset.background,
+        purpose: Purpose::Train { validation: dataset.validation },
+        mask: None,
     }
 }
 
@@ -300,10 +354,11 @@ fn caption_options(caption: &CaptionConfig) -> CaptionOptions {
 }
 
 fn scheme(dataset: &DatasetConfig) -> Scheme {
-    match (dataset.buckets, dataset.bucket_scheme) {
-        (false, _) => Scheme::Square,
-        (true, BucketScheme::Ratio) => Scheme::Ratio,
-        (true, BucketScheme::List) => Scheme::List { min: dataset.min_bucket, max: dataset.max_bucket },
+    match (dataset.buckets, dataset.bucket_scheme, dataset.bucket_no_upscale) {
+        (false, ..) => Scheme::Fixed,
+        (true, BucketScheme::Ratio, _) => Scheme::Ratio,
+        (true, BucketScheme::List, true) => Scheme::OwnSize,
+        (true, BucketScheme::List, false) => Scheme::List(Limits { min: dataset.min_bucket, max: dataset.max_bucket }),
     }
 }
 

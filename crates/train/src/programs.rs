@@ -103,13 +103,13 @@ pub fn text(model: &Model, adapters: &Adapters, batch: usize, activations: DType
     b.finish()
 }
 
-/// The VAE's encoder on one picture (or tile) of `size` latent pixels. Input: `pixels`. Output: `moments`. In f32: half precision
+/// The VAE's encoder on `batch` pictures (or tiles) of `size` latent pixels. Input: `pixels`. Output: `moments`. In f32: half precision
 /// overflows in some VAEs, and it runs once for each picture.
-pub fn encoder(model: &Model, size: [usize; 2]) -> Graph {
+pub fn encoder(model: &Model, batch: usize, size: [usize; 2]) -> Graph {
     let mut b = builder(model, DType::F32, None);
     let adapters = Adapters::none();
     let mut net = Net::new(&mut b, &adapters);
-    let pixels = vae::pixels_input(&mut net, &model.parts.vae, 1, size.map(|side| side * model.factor()));
+    let pixels = vae::pixels_input(&mut net, &model.parts.vae, batch, size.map(|side| side * model.factor()));
     let moments = vae::encode(&mut net, &model.parts.vae, pixels);
     b.output("moments", moments);
     b.finish()

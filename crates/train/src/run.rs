@@ -6,17 +6,19 @@ use crate::event::{Event, Reporter};
 use crate::feed;
 use crate::folder::{RunFolder, Start};
 use crate::interrupt::Interrupt;
+use crate::loader::{self, Loaded};
 use crate::memory::MemoryPlan;
 use crate::metrics::{Metrics, Row, Seconds, finite, peak_bytes};
 use crate::prepare::{Prepared, TEXT_PROGRAM};
 use crate::sample;
 use crate::save::Saver;
 use crate::state::{self, State};
-use crate::step::{Batch, Loss, Trainer};
+use crate::step::{Loss, Trainer};
 use crate::text::{Chunking, Embeddings};
+use crate::validate;
 use anyhow::{Context, Result, bail, ensure};
 use config::OnOptimizerChange;
-use data::Cache;
+use data::{Cache, ahead};
 use engine::session::ParamPlace;
 use engine::{Backend, Session};
 use models::adapters::Factor;
@@ -56,15 +58,16 @@ pub fn train(
         // Here too, so that a LoRA to start from that does not fit is found before everything is encoded.
         run.first_factors()?;
     }
+    run.dump_pixels(reporter)?;
     let caches = Caches::open(run)?;
     let backend = caches.fill(run, backend, interrupt, reporter)?;
-    if let Some(complaint) = caches.latents.cache.complaint() {
-        reporter.report(Event::Notice(complaint));
-    }
     let report = serde_json::to_vec_pretty(&caches.report(run)).context("a cache report is plain JSON")?;
     base::fs::write_atomic(&folder.path().join("cache.json"), &report)?;
     let (trainer, saver, first) = begin(run, &folder, backend, saved, reporter)?;
-    Loop { run, caches: &caches, saver: &saver, trainer, interrupt, reporter, batch: feed::empty(), skipped: 0, in_a_row: 0 }.run(first)
+    let make = |step| loader::step(run, &caches, step);
+    ahead::with(first..run.steps, loader::reach(&run.config), make, |loaded| {
+        Loop { run, caches: &caches, saver: &saver, trainer, interrupt, reporter, loaded, skipped: 0, in_a_row: 0 }.run(first)
+    })
 }
 
 /// The run's own copy of what it was told and of what it found: nothing that is edited later changes what a run was.
@@ -282,7 +285,8 @@ struct Loop<'a> {
     trainer: Trainer,
     interrupt: &'a Interrupt,
     reporter: &'a mut dyn Reporter,
-    batch: Batch,
+    /// The micro-batches of each step, in order.
+    loaded: &'a mut dyn Iterator<Item = Result<Vec<Loaded>>>,
     skipped: u64,
     /// Updates in a row that were not applied.
     in_a_row: u64,
@@ -300,10 +304,11 @@ impl Loop<'_> {
             if let Some(signal) = self.interrupt.signal() {
                 return Err(self.stop(step, signal)?);
             }
-            let Some(row) = self.step(step)? else {
+            let Some(mut row) = self.step(step)? else {
                 let signal = self.interrupt.signal().unwrap_or_default();
                 return Err(self.stop(step, signal)?);
             };
+            row.validation_loss = self.validate(row.step)?;
             metrics.append(&row)?;
             self.reporter.report(Event::Step(&row));
             self.guard(&row)?;
@@ -322,37 +327,54 @@ impl Loop<'_> {
 
     /// One optimizer step; none if it was interrupted between micro-batches, in which case it is made anew on resume.
     fn step(&mut self, step: u64) -> Result<Option<Row>> {
-        let picked = self.run.batches.step(step);
-        let accumulation = self.run.config.train.gradient_accumulation as u64;
         let mut seconds = Seconds::default();
-        for (k, batch) in picked.batches.iter().enumerate() {
+        let began = Instant::now();
+        let mut loaded = self.loaded.next().context("no micro-batches were made for this step")??;
+        seconds.data = began.elapsed().as_secs_f64();
+        for (k, Loaded { number, batch, open, .. }) in loaded.iter_mut().enumerate() {
             if k > 0 && self.interrupt.signal().is_some() {
                 return Ok(None);
             }
             let began = Instant::now();
-            feed::fill(self.run, self.caches, picked.epoch, step * accumulation + k as u64, batch, &mut self.batch)?;
-            seconds.data += began.elapsed().as_secs_f64();
-            let began = Instant::now();
-            self.trainer.accumulate(&self.batch)?;
+            for (item, error) in &open.failed {
+                self.caches.lose(self.run, *item, error, self.reporter)?;
+            }
+            feed::encode(self.run, *number, &open.pictures, self.trainer.session(), batch)?;
+            self.trainer.accumulate(batch)?;
             seconds.compute += began.elapsed().as_secs_f64();
         }
         let began = Instant::now();
         let lr = self.run.lr.lr(step);
         let update = self.trainer.update(lr)?;
         seconds.optimizer = began.elapsed().as_secs_f64();
-        let file = |item: &data::BatchItem| self.run.dataset.entry(item.item).picture.file.clone();
+        let there = |loaded: &'_ Loaded| {
+            let items = loaded.picked.items.iter().zip(&loaded.batch.weights).filter(|(_, weight)| **weight != 0.0);
+            items.map(|(item, _)| self.run.dataset.entry(item.item).picture.file.clone()).collect::<Vec<_>>()
+        };
         Ok(Some(Row {
             step: step + 1,
             epoch: (step + 1) as f64 / self.run.batches.steps_per_epoch() as f64,
             loss: finite(update.loss),
+            validation_loss: None,
             lr,
             adapted: self.trainer.optimizer().quantities().map(|(name, value)| (name.to_string(), value)).collect(),
             grad_norm: finite(update.grad_norm),
-            files: picked.batches.iter().flat_map(|b| &b.items).map(file).collect(),
+            files: loaded.iter().flat_map(there).collect(),
             skipped: u64::from(!update.applied),
             seconds,
             peak_bytes: peak_bytes(),
         }))
+    }
+
+    /// The loss on the pictures that are set aside, where it is due after `done` steps.
+    fn validate(&mut self, done: u64) -> Result<Option<f64>> {
+        let due = done.is_multiple_of(self.run.config.train.validate_every.max(1)) || done == self.run.steps;
+        if !due || !self.run.validates() {
+            return Ok(None);
+        }
+        let (run, caches, interrupt) = (self.run, self.caches, self.interrupt);
+        let loss = self.trainer.with_published(|session| validate::loss(run, caches, session, interrupt))?;
+        Ok(loss.and_then(finite))
     }
 
     /// Counts updates that were not applied; too many in a row end the run, whose last checkpoint is untouched.
@@ -432,7 +454,9 @@ fn current_texts(run: &Prepared, session: &mut Session) -> Result<Embeddings> {
     let texts = Embeddings::new(Cache::in_memory(), &run.model, "in training", Chunking::long());
     let program = session.find(TEXT_PROGRAM).context("the text encoder was planned for the samples")?;
     for text in run.samples.iter().flat_map(|r| r.texts().map(str::to_string)) {
-        texts.encode(&text, &run.model, session, program)?;
+        if !texts.check(&text) {
+            texts.encode(&text, &run.model, session, program)?;
+        }
     }
     Ok(texts)
 }

@@ -33,6 +33,8 @@ pub struct Batch {
     /// ε, like the latents.
     pub noise: Vec<f32>,
     pub timesteps: Vec<usize>,
+    /// A weight for each item.
+    pub weights: Vec<f32>,
     pub text: Text,
     /// Seed of the adapters' dropout masks.
     pub dropout_seed: [u32; 2],
@@ -226,7 +228,7 @@ impl Trainer {
             self.loss.schedule.add_noise(*t, x0, noise, &mut noisy[range.clone()]);
             self.loss.schedule.target(*t, x0, noise, &mut target[range]);
             timesteps.push(*t as f32);
-            weights.push((self.loss.weight(*t) * count as f64) as f32);
+            weights.push((self.loss.weight(*t) * f64::from(batch.weights[i]) * count as f64) as f32);
         }
     }
 

@@ -78,7 +78,9 @@ fn encode_texts(
     let program = Program::new(TEXT_PROGRAM, graph, backend.as_ref());
     let mut session = session(model, factors, vec![program], backend)?;
     for text in requests.iter().flat_map(Request::texts) {
-        texts.encode(text, model, &mut session, 0)?;
+        if !texts.check(text) {
+            texts.encode(text, model, &mut session, 0)?;
+        }
     }
     Ok(session.into_backend())
 }

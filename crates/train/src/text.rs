@@ -90,32 +90,26 @@ impl Embeddings {
         Embeddings { cache, identity, chunking, chunk: config.max_positions * config.hidden_size }
     }
 
-    fn key(&self, text: &str) -> Key {
+    pub fn key(&self, text: &str) -> Key {
         Key::text(text, &self.identity, DType::F32)
     }
 
-    pub fn has(&self, text: &str) -> bool {
-        self.cache.get(&self.key(text)).is_some()
+    /// Is the text's embedding there? Then it counts as reused.
+    pub fn check(&self, text: &str) -> bool {
+        self.cache.check(&self.key(text))
     }
 
-    /// Counts an entry that is there.
-    pub fn count_reuse(&self, text: &str) -> Result<()> {
-        self.cache.get_or_encode(&self.key(text), || anyhow::bail!("a cache entry disappeared while the run started; start again"))?;
-        Ok(())
-    }
-
-    /// Encodes a text that is not there yet, chunk by chunk, with the session's program `program` (one chunk at a time).
+    /// Encodes a text, chunk by chunk, with the session's program `program` (one chunk at a time).
     pub fn encode(&self, text: &str, model: &Model, session: &mut Session, program: usize) -> Result<()> {
-        let entry = self.cache.get_or_encode(&self.key(text), || {
-            let mut states = Vec::new();
-            for chunk in model.tokenizer.encode(text, self.chunking.most)?.chunks {
-                session.run(program, &[("ids", Data::U32(&chunk))])?;
-                states.extend(session.output(program, "states")?);
-            }
-            let width = model.parts.text_encoder.hidden_size;
-            Ok(Entry { tensors: vec![("states".into(), Shape::from([states.len() / width, width]), states)] })
-        });
-        entry.with_context(|| format!("the embedding of \"{text}\" can't be made"))?;
+        let mut states = Vec::new();
+        for chunk in model.tokenizer.encode(text, self.chunking.most)?.chunks {
+            session.run(program, &[("ids", Data::U32(&chunk))])?;
+            states.extend(session.output(program, "states")?);
+        }
+        let width = model.parts.text_encoder.hidden_size;
+        let entry = Entry { tensors: vec![("states".into(), Shape::from([states.len() / width, width]), states)] };
+        let kept = self.cache.put(&self.key(text), entry);
+        kept.with_context(|| format!("the embedding of \"{text}\" can't be made"))?;
         Ok(())
     }
 

@@ -190,6 +190,7 @@ fn batch(golden: &Golden, step: usize) -> Batch {
         latents: golden.values(&name("latent")),
         noise: golden.values(&name("noise")),
         timesteps: golden.values(&name("timesteps")).into_iter().map(|t| t as usize).collect(),
+        weights: vec![1.0; dims[0]],
         text: Text::Context(golden.values(&name("context"))),
         dropout_seed: [0, 0],
     }

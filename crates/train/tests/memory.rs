@@ -101,6 +101,7 @@ fn batch(step: u32) -> Batch {
         latents: wave(0.7),
         noise: wave(1.3),
         timesteps: vec![10, 900],
+        weights: vec![1.0; FORM.batch],
         text: Text::Ids((0..(FORM.batch * TOKENS) as u32).map(|i| i % 98).collect()),
         dropout_seed: [step, 1],
     }

@@ -98,6 +98,9 @@ impl Terminal {
         if let Some(loss) = row.loss {
             self.loss = Some(self.loss.map_or(loss, |mean| 0.95 * mean + 0.05 * loss));
         }
+        if let Some(loss) = row.validation_loss {
+            self.line(&format!("step {}: validation loss {loss:.5}", row.step));
+        }
         if let Some(bar) = &self.bar {
             bar.set_message(format!("loss {:.4}  lr {:.2e}{}", self.loss.unwrap_or(f64::NAN), row.lr, adapted(row)));
             bar.set_position(row.step);

@@ -237,9 +237,9 @@ pub(super) static RUN: &[Flag] = &[
     nothing("console_log_file", Text, METRICS),
     nothing("console_log_simple", Switch, "errors always say all that is known"),
     // Validation.
-    nothing("validate_every_n_steps", Whole, "it belongs to --validation_split"),
-    nothing("validate_every_n_epochs", Whole, "it belongs to --validation_split"),
-    nothing("max_validation_steps", Whole, "it belongs to --validation_split"),
+    flag("validate_every_n_steps", Whole, Is("train.validate_every")),
+    nothing("validate_every_n_epochs", Whole, "validation is counted in steps: --validate_every_n_steps"),
+    nothing("max_validation_steps", Whole, "every picture that is set aside is measured"),
     // What GUIs write into their files and sd-scripts doesn't read.
     nothing("epoch", Whole, "sd-scripts doesn't read it; --max_train_epochs is what counts"),
     // Other files.
@@ -287,8 +287,8 @@ pub(super) static PICTURES: &[Flag] = &[
     nothing("cache_info", Switch, "sizes are read from the files' headers"),
     flag("dataset_repeats", Whole, Is("datasets.num_repeats")),
     flag("prior_loss_weight", Number, Own),
-    refused("validation_split", Number, LATER),
-    nothing("validation_seed", Whole, "it belongs to --validation_split"),
+    flag("validation_split", Number, Is("datasets.validation")),
+    nothing("validation_seed", Whole, "the pictures that are set aside are chosen by their content"),
 ];
 
 /// Keys that only dataset files have.

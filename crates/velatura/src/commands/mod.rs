@@ -1,10 +1,12 @@
 //! The commands, a file each.
 
 mod bench;
+mod cache;
 mod config;
 mod convert;
 mod demo;
 mod dev;
+mod doctor;
 mod inspect;
 mod open;
 mod plan;
@@ -22,8 +24,12 @@ pub enum Command {
     Train(train::Arguments),
     /// Show what a config would do, and the memory that it takes, without loading weights.
     Plan(plan::Arguments),
+    /// Look through a dataset: what can't be used, what is odd, and what to do about it.
+    Doctor(doctor::Arguments),
     /// Time real steps of a config, op by op, beside what this machine can do at most.
     Bench(bench::Arguments),
+    /// Say what a cache folder holds and who uses it, and remove what nobody uses.
+    Cache(cache::Arguments),
     /// Make pictures, with or without a LoRA.
     Sample(Box<sample::Arguments>),
     /// Say what a LoRA or checkpoint file holds.
@@ -44,7 +50,9 @@ impl Command {
             Command::Demo(arguments) => demo::run(arguments),
             Command::Train(arguments) => train::run(arguments),
             Command::Plan(arguments) => plan::run(arguments),
+            Command::Doctor(arguments) => doctor::run(arguments),
             Command::Bench(arguments) => bench::run(arguments),
+            Command::Cache(arguments) => cache::run(arguments),
             Command::Sample(arguments) => sample::run(*arguments),
             Command::Inspect(arguments) => inspect::run(arguments),
             Command::Config(command) => config::run(command),

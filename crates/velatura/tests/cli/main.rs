@@ -3,6 +3,7 @@
 
 mod bench;
 mod config;
+mod data;
 mod lora_files;
 mod mistakes;
 mod optimizers;

@@ -1,0 +1,230 @@
+//! How pictures come to the steps: caches, workers ahead of them, and pictures that go away on the way.
+
+use crate::place::Place;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+fn report(place: &Place, file: &str) -> Value {
+    serde_json::from_slice(&place.read(&format!("{file}/run/cache.json"))).unwrap()
+}
+
+fn count(report: &Value, key: &str) -> u64 {
+    report[key].as_u64().unwrap_or_else(|| panic!("no {key}: {report}"))
+}
+
+/// Files of the place's latents' cache.
+fn entries(place: &Place) -> Vec<PathBuf> {
+    let files = walkdir::WalkDir::new(place.path("cache/latents")).sort_by_file_name().into_iter().flatten();
+    files.map(|entry| entry.into_path()).filter(|path| path.extension().is_some_and(|e| e == "safetensors")).collect()
+}
+
+#[test]
+fn a_second_run_encodes_nothing_and_damaged_or_foreign_entries_are_made_again() {
+    let place = Place::new("sd15");
+    // A file of the same content under another name shares its latents.
+    std::fs::copy(place.path("pictures/0.png"), place.path("pictures/34_00000-001_0064x0064_sd.png")).unwrap();
+    let change = json!({"datasets": [{"flip_x": true}]});
+    place.train("first", change.clone());
+    let first = report(&place, "first");
+    assert_eq!(["encoded", "reused", "distinct_latents", "unusable"].map(|key| count(&first, key)), [14, 0, 14, 0]);
+    assert!(count(&first, "text_encoded") > 0);
+    place.train("second", change.clone());
+    let second = report(&place, "second");
+    assert_eq!(["encoded", "reused", "text_encoded", "distinct_latents"].map(|key| count(&second, key)), [0, 14, 0, 14]);
+    place.assert_same_run("first", "second");
+
+    let files = entries(&place);
+    let mut bytes = std::fs::read(&files[0]).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&files[0], &bytes).unwrap();
+    std::fs::write(&files[1], &bytes[..100]).unwrap();
+    std::fs::copy(&files[3], &files[2]).unwrap();
+    let done = place.train("mended", change);
+    let mended = report(&place, "mended");
+    assert_eq!(["encoded", "reused", "unusable"].map(|key| count(&mended, key)), [3, 11, 3]);
+    assert_eq!(done.stderr.matches("could not be used").count(), 1, "{}", done.stderr);
+    place.assert_same_run("first", "mended");
+}
+
+#[test]
+fn other_sizes_and_an_edited_picture_have_latents_of_their_own() {
+    let place = Place::new("sd15");
+    place.train("both", json!({"datasets": [{"resolution": [64, 48]}]}));
+    assert_eq!(count(&report(&place, "both"), "encoded"), 14);
+    place.train("small", json!({"datasets": [{"resolution": 48}]}));
+    assert_eq!(["encoded", "reused"].map(|key| count(&report(&place, "small"), key)), [0, 7]);
+    image::RgbImage::from_pixel(64, 64, image::Rgb([9, 8, 7])).save(place.path("pictures/2.png")).unwrap();
+    place.train("edited", json!({"datasets": [{"resolution": 48}]}));
+    assert_eq!(["encoded", "reused"].map(|key| count(&report(&place, "edited"), key)), [1, 6]);
+    let clear = json!({"datasets": [{"folder_path": "pictures", "resolution": 48, "background": "black"}]});
+    place.train("background", clear);
+    assert_eq!(count(&report(&place, "background"), "encoded"), 7);
+}
+
+#[test]
+fn entries_that_no_run_uses_are_removed_when_asked_and_those_of_other_runs_stay() {
+    let place = Place::new("sd15");
+    place.train("large", json!({}));
+    place.train("small", json!({"datasets": [{"resolution": 48}]}));
+    let text = place.run(&["cache", "cache"]).good().stdout;
+    assert!(text.contains("large") && text.contains("small") && text.contains("0 stale"), "{text}");
+    std::fs::remove_dir_all(place.path("small")).unwrap();
+    let found: Value = serde_json::from_str(&place.run(&["cache", "cache", "--collect", "--json"]).good().stdout).unwrap();
+    assert_eq!((&found["stale"], &found["removed"]), (&json!(7), &json!(true)));
+    place.train("again", json!({}));
+    assert_eq!(["encoded", "reused"].map(|key| count(&report(&place, "again"), key)), [0, 7]);
+    assert!(place.run(&["cache", "pictures", "--collect"]).error().contains("no cache"));
+}
+
+#[test]
+fn the_number_of_workers_and_what_is_encoded_at_once_change_nothing() {
+    let place = Place::new("sd15");
+    let train = json!({"steps": 6, "batch_size": 2, "gradient_accumulation": 2});
+    for (file, loader) in [
+        ("none", json!({"num_workers": 0})),
+        ("one", json!({"num_workers": 1, "prefetch_factor": 1})),
+        ("many", json!({"num_workers": 5, "prefetch_factor": 7, "vae_batch_size": 3})),
+    ] {
+        place.train(
+            file,
+            json!({"train": train, "dataloader": loader, "cache_dir": format!("{file}/cache"), "datasets": [{"flip_x": true}]}),
+        );
+    }
+    place.assert_same_run("none", "one");
+    place.assert_same_run("none", "many");
+    assert!(place.rows("many").iter().all(|row| row.seconds.data >= 0.0));
+}
+
+#[test]
+fn latents_that_are_not_cached_are_encoded_in_the_steps_to_the_same_bits() {
+    let place = Place::new("sd15");
+    let change = |cached: bool| json!({"datasets": [{"flip_x": true, "cache_latents": cached}], "train": {"batch_size": 2, "steps": 6}});
+    place.train("cached", change(true));
+    place.train("uncached", change(false));
+    place.assert_same_run("cached", "uncached");
+    assert_eq!(["encoded", "reused", "distinct_latents"].map(|key| count(&report(&place, "uncached"), key)), [0, 0, 0]);
+    // Where each picture comes from is its dataset's own matter.
+    let half = json!({"datasets": [{"cache_latents": false}, {"folder_path": "pictures", "resolution": 48}]});
+    place.train("half", half);
+    assert_eq!(count(&report(&place, "half"), "distinct_latents"), 7);
+}
+
+#[test]
+fn a_picture_that_goes_away_while_the_run_reads_it_is_left_out_and_the_run_goes_on() {
+    let place = Place::new("sd15");
+    let change = |bad: &str| {
+        json!({
+            "datasets": [{"cache_latents": false, "bad_images": bad}],
+            "dataloader": {"num_workers": 1, "prefetch_factor": 1},
+            "train": {"steps": 100, "batch_size": 2},
+        })
+    };
+    let config = place.config("skips", change("skip"));
+    let take = || std::fs::rename(place.path("pictures/0.png"), place.path("0.png")).unwrap();
+    let done = place.run_until_then(&["train", &config], "skips", 2, "0", take).good();
+    let warned: Vec<&str> = done.stderr.lines().filter(|line| line.contains("left out") && line.contains("0.png")).collect();
+    assert_eq!(warned.len(), 1, "{}", done.stderr);
+    let rows = place.rows("skips");
+    assert!(rows.len() == 100 && rows.iter().all(|row| row.skipped == 0));
+    let shown = |rows: &[train::metrics::Row]| rows.iter().flat_map(|row| &row.files).any(|file| file == "0.png");
+    assert!(shown(&rows[..20]) && !shown(&rows[90..]));
+
+    std::fs::rename(place.path("0.png"), place.path("pictures/0.png")).unwrap();
+    let config = place.config("stops", change("stop"));
+    let error = place.run_until_then(&["train", &config], "stops", 2, "0", take).error();
+    assert!(error.contains("0.png") && error.contains("bad_images"), "{error}");
+}
+
+#[test]
+fn a_run_that_is_killed_while_it_encodes_goes_on_with_what_was_encoded() {
+    let place = Place::new("sd15");
+    for i in 0..24 {
+        let shade = |x: u32, y: u32| image::Rgb([(x * 3 + i * 5) as u8, (y * 3) as u8, (x + y) as u8]);
+        image::RgbImage::from_fn(128, 128, shade).save(place.path(&format!("pictures/more{i}.png"))).unwrap();
+    }
+    let change = json!({"datasets": [{"resolution": 128}], "train": {"steps": 1}});
+    let config = place.config("killed", change.clone());
+    let mut child = place.command(&["train", &config]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while entries(&place).len() < 5 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let done = entries(&place).len() as u64;
+    place.run(&["train", &config, "--resume"]).good();
+    let report = report(&place, "killed");
+    assert!((5..31).contains(&done), "{done} were encoded when it was killed");
+    assert_eq!((count(&report, "reused"), count(&report, "encoded"), count(&report, "unusable")), (done, 31 - done, 0));
+}
+
+#[test]
+fn three_times_as_many_pictures_take_no_more_memory() {
+    let place = Place::new("sd15");
+    let peak = |pictures: u32| {
+        let folder = format!("set{pictures}");
+        std::fs::create_dir(place.path(&folder)).unwrap();
+        for i in 0..pictures {
+            let shade = |x: u32, y: u32| image::Rgb([(x + i) as u8, (y + i / 7) as u8, (i * 3 + pictures) as u8]);
+            image::RgbImage::from_fn(512, 512, shade).save(place.path(&format!("{folder}/{i}.png"))).unwrap();
+        }
+        place.train(&format!("run{pictures}"), json!({"datasets": [{"folder_path": folder}], "train": {"steps": 2}}));
+        assert_eq!(count(&report(&place, &format!("run{pictures}")), "encoded"), u64::from(pictures));
+        place.rows(&format!("run{pictures}")).last().unwrap().peak_bytes
+    };
+    let (few, many) = (peak(40), peak(120));
+    // A decoded picture takes 786 kB: 80 of them would be 63 MB.
+    assert!(many < few + 16_000_000, "{few} bytes for 40 pictures, {many} for 120");
+}
+
+#[test]
+fn pictures_that_are_set_aside_are_measured_and_never_trained_on() {
+    let place = Place::new("sd15");
+    let plain = json!({"datasets": [{"validation": 0.3}], "train": {"steps": 6, "validate_every": 2, "batch_size": 2}});
+    place.train("measured", plain.clone());
+    let rows = place.rows("measured");
+    let plan: Value = serde_json::from_str(&place.run(&["plan", "measured.yaml", "--json"]).good().stdout).unwrap();
+    let images = plan["images"].as_array().unwrap();
+    let aside: Vec<&str> = images.iter().filter(|row| row["role"] == "validate").map(|row| row["file"].as_str().unwrap()).collect();
+    assert_eq!(aside.len(), 2);
+    assert!(rows.iter().flat_map(|row| &row.files).all(|file| !aside.contains(&file.as_str())));
+    assert_eq!(rows.iter().map(|row| row.validation_loss.is_some()).collect::<Vec<_>>(), [false, true, false, true, false, true]);
+    let losses: Vec<f64> = rows.iter().filter_map(|row| row.validation_loss).collect();
+    assert!(losses.windows(2).all(|pair| pair[0] != pair[1]), "{losses:?}");
+
+    let mut never = plain.clone();
+    never["train"]["validate_every"] = json!(0);
+    place.train("unmeasured", never);
+    place.assert_same_run("measured", "unmeasured");
+    let mut still = plain.clone();
+    still["train"]["lr"] = json!(1e-12);
+    place.train("still", still);
+    let losses: Vec<f64> = place.rows("still").iter().filter_map(|row| row.validation_loss).collect();
+    assert!(losses.windows(2).all(|pair| (pair[0] - pair[1]).abs() < 1e-6), "the same model, measured anew: {losses:?}");
+    // Captions that go through the text encoder, which is trained.
+    let mut encoded = plain;
+    encoded["train"]["train_text_encoder"] = json!(true);
+    place.train("encoded", encoded);
+    assert!(place.rows("encoded")[5].validation_loss.is_some());
+}
+
+#[test]
+fn the_pixels_that_go_to_the_vae_can_be_looked_at() {
+    let place = Place::new("sd15");
+    let config = place.config("looked", json!({"dump_pixels": "dump"}));
+    let plan: Value = serde_json::from_str(&place.run(&["plan", &config, "--json"]).good().stdout).unwrap();
+    for row in plan["images"].as_array().unwrap() {
+        let dumped = image::open(place.path(&format!("dump/{}", row["file"].as_str().unwrap()))).unwrap();
+        assert_eq!(json!([dumped.width(), dumped.height()]), row["bucket"]);
+    }
+    let wide = &plan["images"][1];
+    assert!(wide["lost"].as_f64().unwrap() < 0.4 && wide["scale"].as_f64().unwrap() > 0.0 && wide["crop"].is_array(), "{wide}");
+    std::fs::remove_dir_all(place.path("dump")).unwrap();
+    place.run(&["train", &config]).good();
+    assert_eq!(std::fs::read_dir(place.path("dump")).unwrap().count(), 7);
+    let config = place.config("inside", json!({"dump_pixels": "pictures/dump"}));
+    let error = place.run(&["plan", &config]).error();
+    assert!(error.contains("dump_pixels") && !place.exists("pictures/dump"), "{error}");
+}
