@@ -24,7 +24,11 @@ shapes! {
     Whole => json!({"type": "integer", "minimum": 0}),
     Number => json!({"type": "number"}),
     Size => json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^\\d+x\\d+$"}]}),
-    Sizes => json!({"anyOf": [Size::shape(), {"type": "array", "items": Size::shape()}]}),
+    Sizes => {
+        let mut kinds = Size::shape()["anyOf"].as_array().cloned().unwrap_or_default();
+        kinds.push(json!({"type": "array", "items": Size::shape()}));
+        json!({"anyOf": kinds})
+    },
     Texts => json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
     FlagOrTexts => json!({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
     TextOrFalse => json!({"anyOf": [{"type": "string"}, {"const": false}]}),

@@ -140,7 +140,8 @@ mod tests {
             assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
             let config = loaded.config;
             assert_eq!((config.name.as_str(), config.model.name_or_path.as_str()), (name, "/m/sd v1: x#.safetensors"));
-            assert_eq!((config.datasets[0].folder_path.as_path(), config.datasets[0].resolution[0]), (Path::new(dataset), 512));
+            assert_eq!(config.datasets[0].folder_path, Path::new(dataset));
+            assert_eq!(config.datasets[0].resolution, [512]);
         }
     }
 
@@ -155,6 +156,7 @@ mod tests {
         assert!(!said.contains("CHECK"));
         let config = crate::load(said.as_bytes(), "c.yaml", &[]).unwrap().config;
         assert_eq!(config.model.prediction_type, Some(Prediction::VPrediction));
-        assert_eq!((config.sample.width, config.datasets[0].resolution[0]), (768, 768));
+        assert_eq!(config.datasets[0].resolution, [768]);
+        assert_eq!(config.sample.width, 768);
     }
 }

@@ -22,7 +22,7 @@ struct Language {
     inert: &'static str,
     later: &'static str,
     /// Names of the types, English first.
-    types: [(&'static str, &'static str); 11],
+    types: [(&'static str, &'static str); 12],
 }
 
 const ENGLISH: Language = Language {
@@ -41,6 +41,7 @@ const ENGLISH: Language = Language {
         ("true/false or list", "true/false or list"),
         ("text or false", "text or false"),
         ("whole number or text", "whole number or text"),
+        ("whole number, text or list", "whole number, text or list"),
         ("list", "list"),
         ("map", "map"),
     ],
@@ -62,6 +63,7 @@ const CHINESE: Language = Language {
         ("true/false or list", "true/false 或列表"),
         ("text or false", "文本或 false"),
         ("whole number or text", "整数或文本"),
+        ("whole number, text or list", "整数、文本或列表"),
         ("list", "列表"),
         ("map", "映射"),
     ],
@@ -93,6 +95,7 @@ fn kind(shape: &Value) -> Option<&'static str> {
     let any = shape["anyOf"].as_array();
     let part = |i: usize| any.and_then(|any| any.get(i)).and_then(|any| any["type"].as_str());
     Some(match (part(0), part(1)) {
+        (Some("integer"), Some("string")) if part(2) == Some("array") => "whole number, text or list",
         (Some("integer"), Some("array")) => "whole number or list",
         (Some("string"), Some("array")) => "text or list",
         (Some("boolean"), _) => "true/false or list",

@@ -406,7 +406,9 @@ fn what_can_not_be_read_is_counted_in_the_summary_and_listed_by_name() {
     for i in 0..3 {
         std::fs::write(dir.path().join(format!("{i}.png")), encode(&DynamicImage::ImageRgb8(quarters(32, 32)), ImageFormat::Png)).unwrap();
     }
-    for (name, head) in [("a.avif", b"\0\0\0\x20ftypavif\0\0\0\0".as_slice()), ("b.heic", b"\0\0\0\x20ftypheic\0\0\0\0"), ("c.jxl", b"\xFF\x0A\0\0")] {
+    for (name, head) in
+        [("a.avif", b"\0\0\0\x20ftypavif\0\0\0\0".as_slice()), ("b.heic", b"\0\0\0\x20ftypheic\0\0\0\0"), ("c.jxl", b"\xFF\x0A\0\0")]
+    {
         std::fs::write(dir.path().join(name), head).unwrap();
     }
     let summary = Dataset::build(&[options(dir.path())]).unwrap().summary();

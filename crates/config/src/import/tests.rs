@@ -87,7 +87,7 @@ fn a_training_script_becomes_a_config_that_says_the_same() {
     assert_eq!((train.min_snr_gamma, train.noise_offset, train.max_grad_norm, train.max_token_length), (5.0, 0.05, 0.5, Some(225)));
     assert_eq!((config.save.save_every, config.save.save_every_epochs, config.save.max_step_saves_to_keep), (0, 2, 3));
     let dataset = &config.datasets[0];
-    assert_eq!((dataset.folder_path.as_path(), dataset.resolution.as_slice()), (Path::new("/data/train"), [512].as_slice()));
+    assert_eq!((dataset.folder_path.as_path(), dataset.resolution[0].width), (Path::new("/data/train"), 512));
     assert_eq!((dataset.min_bucket, dataset.max_bucket, dataset.bucket_step), (Some(320), Some(960), Some(32)));
     assert!(dataset.buckets && dataset.flip_x && dataset.bucket_scheme == crate::BucketScheme::List);
     let caption = &dataset.caption;
@@ -131,7 +131,7 @@ fn what_is_not_said_is_as_in_sd_scripts() {
         imported("a.sh", "train_network.py --train_data_dir d --resolution 768,512 --pretrained_model_name_or_path m --enable_bucket");
     let dataset = &config.datasets[0];
     assert_eq!(
-        (dataset.resolution[0], dataset.min_bucket, dataset.max_bucket, dataset.bucket_step),
+        (dataset.resolution[0].width, dataset.min_bucket, dataset.max_bucket, dataset.bucket_step),
         (627, Some(256), Some(1024), Some(64))
     );
 }
@@ -308,10 +308,10 @@ batch_size = 4
 fn a_dataset_file_gives_a_dataset_for_each_subset_with_what_stands_above_it() {
     let (config, notes) = imported("dataset.toml", DATASET);
     let [a, b, c] = config.datasets.as_slice() else { panic!("{:?}", config.datasets) };
-    assert_eq!((a.folder_path.as_path(), a.num_repeats, a.resolution[0], a.buckets), (Path::new("/imgs/a"), 10, 512, true));
+    assert_eq!((a.folder_path.as_path(), a.num_repeats, a.resolution[0].width, a.buckets), (Path::new("/imgs/a"), 10, 512, true));
     assert_eq!((a.caption.default_caption.as_deref(), a.caption.keep_tokens, a.caption.shuffle_tokens), (Some("sks dog"), 1, true));
     assert_eq!((b.caption.shuffle_tokens, b.flip_x, b.caption.caption_ext.as_slice()), (false, true, ["caption".to_string()].as_slice()));
-    assert_eq!((c.resolution[0], c.buckets, c.caption.shuffle_tokens, c.recursive), (768, false, true, false));
+    assert_eq!((c.resolution[0].width, c.buckets, c.caption.shuffle_tokens, c.recursive), (768, false, true, false));
     assert_eq!((config.train.batch_size, config.datasets[0].caption.kohya_folders), (4, Some(false)));
     noted(&notes, &["fill in model.name_or_path", "config init"]);
     refused("d.toml", &DATASET.replacen("batch_size = 4", "batch_size = 2", 1), &["datasets[1]", "batch_size", "2"]);
