@@ -58,7 +58,7 @@ fn is_relative(chosen: &Chosen) -> bool {
 }
 
 /// A rate beside an optimizer that sets it by itself would be ignored; 1 is what a resolved config holds.
-pub(crate) fn check_relative(chosen: &Chosen, rates: [(&str, Option<Number>); 3]) -> Result<()> {
+pub(crate) fn check_relative(chosen: &Chosen, rates: &[(&str, Option<Number>)]) -> Result<()> {
     match rates.iter().find(|(_, rate)| rate.is_some_and(|rate| rate.0 != 1.0)) {
         Some((key, Some(Number(rate)))) if is_relative(chosen) => bail!(
             "{key}: {rate:e} and train.optimizer_params.relative_step: true exclude each other: {} then sets the rate by itself; remove one",

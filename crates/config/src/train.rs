@@ -244,10 +244,9 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
     check_noise_scheduler(raw.noise_scheduler.as_deref())?;
     let (steps, epochs) = length(raw.steps, raw.epochs)?;
     let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params)?;
-    optimizer::check_relative(
-        &chosen,
-        [("train.lr", raw.lr), ("train.unet_lr", raw.unet_lr), ("train.text_encoder_lr", raw.text_encoder_lr)],
-    )?;
+    let part_rates = [("train.lr", raw.lr), ("train.unet_lr", raw.unet_lr), ("train.text_encoder_lr", raw.text_encoder_lr)];
+    let group_rates = raw.param_groups.iter().flatten().map(|group| ("train.param_groups[].lr", group.lr));
+    optimizer::check_relative(&chosen, &part_rates.into_iter().chain(group_rates).collect::<Vec<_>>())?;
     let lr = rate("train.lr", raw.lr, optimizer::rate(&chosen, raw.lr, notices))?;
     ensure!(
         !(ema_config.use_ema && chosen.averages()),

@@ -188,6 +188,9 @@ fn adafactor_with_relative_step_needs_no_rate_and_refuses_one() {
             &[&format!("train.{key}"), "train.optimizer_params.relative_step", "remove one"],
         );
     }
+    let group = format!("train: {{{relative}, param_groups: [{{contains: attn, lr: 1e-5}}]}}");
+    refused_with(&group, &["train.param_groups[].lr", "relative_step"]);
+    with(&group.replace("lr: 1e-5", "lr_scale: 0.5"));
     assert_eq!(with("train: {optimizer: adafactor, lr: 1e-4, optimizer_params: {relative_step: false}}").train.lr, 1e-4);
 }
 
