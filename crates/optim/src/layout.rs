@@ -98,18 +98,6 @@ impl Layout {
     pub fn elements(&self) -> usize {
         self.elements
     }
-
-    /// The flat slices cut where the group changes: (range, group).
-    pub fn segments(&self) -> Vec<(Range<usize>, usize)> {
-        let mut segments: Vec<(Range<usize>, usize)> = Vec::new();
-        for param in &self.params {
-            match segments.last_mut() {
-                Some((range, group)) if *group == param.group => range.end = param.range().end,
-                _ => segments.push((param.range(), param.group)),
-            }
-        }
-        segments
-    }
 }
 
 #[cfg(test)]
@@ -117,14 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_join_neighbours_of_one_group_and_cover_everything() {
+    fn parameters_lie_behind_each_other_without_gaps() {
         let mut layout = Layout::new();
         let unet = layout.add_group("unet", 1.0, None).unwrap();
         let text = layout.add_group("text", 0.5, Some(0.0)).unwrap();
         for (name, size, group) in [("a", 3, unet), ("b", 4, unet), ("c", 5, text), ("d", 6, unet)] {
             layout.push(name, Shape::from([size]), group).unwrap();
         }
-        assert_eq!(layout.segments(), [(0..7, unet), (7..12, text), (12..18, unet)]);
+        let places: Vec<(Range<usize>, usize)> = layout.params().iter().map(|param| (param.range(), param.group)).collect();
+        assert_eq!(places, [(0..3, unet), (3..7, unet), (7..12, text), (12..18, unet)]);
         assert_eq!(layout.elements(), 18);
     }
 

@@ -251,6 +251,22 @@ mod tests {
     }
 
     #[test]
+    fn the_step_that_adaptive_optimizers_find_grows_until_a_simple_task_is_solved() {
+        for name in ["prodigy", "prodigy8bit", "dadaptadam", "dadaptlion"] {
+            let layout = Layout::uniform([("a".to_string(), Shape::from([32, 8]))]).unwrap();
+            let mut optimizer = Optimizer::new(choose(name, &Map::new()).unwrap(), layout, 1.0, None).unwrap();
+            let d = |optimizer: &Optimizer| optimizer.quantities().find(|(name, _)| *name == "d").unwrap().1;
+            let (start, mut params) = (d(&optimizer), vec![0.0; 256]);
+            for _ in 0..2000 {
+                let grads: Vec<f32> = params.iter().map(|p| p - 1.0).collect();
+                optimizer.step(&mut params, &grads, 1.0);
+            }
+            let away = params.iter().map(|p| (p - 1.0).abs()).fold(0.0, f32::max);
+            assert!(d(&optimizer) > 100.0 * start && away < 0.3, "{name}: d {} from {start}, still {away} away", d(&optimizer));
+        }
+    }
+
+    #[test]
     fn group_factors_scale_the_rate_and_replace_the_decay() {
         let mut layout = Layout::new();
         for (name, scale, decay) in [("a", 1.0, Some(0.0)), ("b", 0.5, Some(0.0)), ("c", 0.0, None), ("d", 1.0, Some(0.1))] {

@@ -10,7 +10,7 @@ use crate::hyper::{Hyper, NOT_NEGATIVE, POSITIVE};
 use anyhow::Result;
 
 pub(super) const ENTRY: Entry =
-    Entry { name: "adagrad", aliases: &[], rates: Rates { default: 1e-2, usual: [1e-6, 1.0] }, version: 1, parse };
+    Entry { name: "adagrad", aliases: &["adagrad8bit"], rates: Rates { default: 1e-2, usual: [1e-6, 1.0] }, version: 1, parse };
 
 struct Adagrad {
     lr_decay: f64,

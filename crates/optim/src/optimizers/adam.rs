@@ -15,8 +15,13 @@ use crate::table::Place;
 use anyhow::Result;
 use serde_json::json;
 
-pub(super) const ENTRY: Entry =
-    Entry { name: "adam", aliases: &[], rates: ADAM, version: 1, parse: |hyper| parse(hyper, Decay::Coupled, Bits::Full, 0.0) };
+pub(super) const ENTRY: Entry = Entry {
+    name: "adam",
+    aliases: &["pagedadam", "pagedadam32bit", "adam32bit"],
+    rates: ADAM,
+    version: 1,
+    parse: |hyper| parse(hyper, Decay::Coupled, Bits::Full, 0.0),
+};
 
 /// Where weight decay acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,5 +3,10 @@
 use super::adam::{Bits, Decay, parse};
 use super::{ADAM, Entry};
 
-pub(super) const ENTRY: Entry =
-    Entry { name: "adam8bit", aliases: &["adam8"], rates: ADAM, version: 1, parse: |hyper| parse(hyper, Decay::Coupled, Bits::Eight, 0.0) };
+pub(super) const ENTRY: Entry = Entry {
+    name: "adam8bit",
+    aliases: &["adam8", "pagedadam8bit"],
+    rates: ADAM,
+    version: 1,
+    parse: |hyper| parse(hyper, Decay::Coupled, Bits::Eight, 0.0),
+};

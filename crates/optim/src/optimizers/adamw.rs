@@ -6,7 +6,7 @@ use super::{ADAM, Entry};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "adamw",
-    aliases: &["pagedadamw", "pagedadamw32bit"],
+    aliases: &["pagedadamw", "pagedadamw32bit", "adamw32bit", "adamwtorchfused", "adamwfused"],
     rates: ADAM,
     version: 1,
     parse: |hyper| parse(hyper, Decay::Decoupled, Bits::Full, 0.01),

@@ -11,8 +11,13 @@ use crate::cells::{Spec, decoded};
 use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE};
 use anyhow::Result;
 
-pub(super) const ENTRY: Entry =
-    Entry { name: "lion", aliases: &["pagedlion"], rates: ADAM, version: 1, parse: |hyper| parse(hyper, Bits::Full) };
+pub(super) const ENTRY: Entry = Entry {
+    name: "lion",
+    aliases: &["pagedlion", "pagedlion32bit", "lion32bit"],
+    rates: ADAM,
+    version: 1,
+    parse: |hyper| parse(hyper, Bits::Full),
+};
 
 struct Lion {
     betas: [f64; 2],

@@ -13,6 +13,7 @@ mod automagic3;
 mod came;
 mod dadaptadam;
 mod dadaptlion;
+mod elsewhere;
 mod factored;
 mod lion;
 mod lion8bit;
@@ -27,7 +28,7 @@ use crate::cells::{Cells, Spec};
 use crate::hyper::{Hyper, plain, unknown_name};
 use crate::optimizer::Scalars;
 use crate::table::{Grain, Table};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde_json::{Map, Value};
 
 /// How parameters move. A rule holds settings; what it keeps between steps is in the cells and scalars that it asks for.
@@ -176,7 +177,12 @@ pub fn find(name: &str) -> Result<&'static Entry> {
     let is = |known: &&str| plain(known) == wanted;
     let found = OPTIMIZERS.iter().find(|entry| is(&entry.name) || entry.aliases.iter().any(is));
     let names: Vec<&str> = OPTIMIZERS.iter().map(|entry| entry.name).collect();
-    found.ok_or_else(|| unknown_name("optimizer", &name.trim().to_lowercase(), &names))
+    found.ok_or_else(|| match elsewhere::nearest(&wanted) {
+        Some(nearest) => {
+            anyhow!("optimizer {} is not one of velatura's; the nearest is {nearest} (known: {})", name.trim(), names.join(", "))
+        }
+        None => unknown_name("optimizer", &name.trim().to_lowercase(), &names),
+    })
 }
 
 /// The optimizer of that name with the settings of `optimizer_params`.
@@ -214,6 +220,8 @@ mod tests {
         let error = find("adanw").err().unwrap().to_string();
         assert!(error.contains("did you mean adamw?") && error.contains("prodigy"), "{error}");
         assert!(find("").is_err());
+        let error = find("torch_optimizer.DAdaptSGD").err().unwrap().to_string();
+        assert!(error.contains("DAdaptSGD is not") && error.contains("nearest is dadaptadam"), "{error}");
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub(super) const ENTRY: Entry =
 /// The name that kohya's scripts give to it with Nesterov's momentum.
 pub(super) const NESTEROV: Entry = Entry {
     name: "sgdnesterov",
-    aliases: &[],
+    // Its one array of state stays in f32.
+    aliases: &["sgdnesterov8bit"],
     rates: RATES,
     version: 1,
     parse: |hyper| parse(hyper, Start { momentum: 0.9, nesterov: true }),

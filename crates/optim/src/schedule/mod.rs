@@ -270,6 +270,42 @@ mod tests {
     }
 
     #[test]
+    fn every_schedule_has_a_curve_of_its_own() {
+        let curves: Vec<Vec<f64>> = SCHEDULES
+            .iter()
+            .map(|entry| {
+                let mut params = needed(entry);
+                if entry.name == "constant_with_warmup" {
+                    params["warmup_steps"] = json!(5);
+                }
+                // One cycle is a plain cosine.
+                if entry.name == "cosine_with_restarts" {
+                    params["num_cycles"] = json!(2);
+                }
+                // At a power of 1 a polynomial is a line, as it should be.
+                if entry.name == "polynomial" {
+                    params["power"] = json!(2);
+                }
+                schedule(entry.name, params, 20).rates().collect()
+            })
+            .collect();
+        for (i, curve) in curves.iter().enumerate() {
+            assert!(curve.iter().any(|lr| *lr != curve[0]) == (SCHEDULES[i].name != "constant"), "{} is flat", SCHEDULES[i].name);
+            let twin = curves[..i].iter().position(|other| other == curve);
+            assert!(twin.is_none(), "{} has the curve of {}", SCHEDULES[i].name, SCHEDULES[twin.unwrap_or(0)].name);
+        }
+    }
+
+    #[test]
+    fn two_cycles_are_two_humps_after_a_warm_up_that_is_given_as_a_share() {
+        let params = json!({"num_cycles": 2, "warmup_steps": 0.1});
+        let rates: Vec<f64> = schedule("cosine_with_restarts", params, 100).rates().collect();
+        let peaks: Vec<usize> = (1..99).filter(|i| rates[*i] > rates[i - 1] && rates[*i] > rates[i + 1]).collect();
+        assert_eq!(peaks, [10, 55]);
+        assert!(rates[54] < 0.01e-3 && rates[55] == 1e-3 && rates[99] < 0.01e-3, "{rates:?}");
+    }
+
+    #[test]
     fn every_schedule_reads_its_own_settings_back() {
         for entry in SCHEDULES {
             let first = schedule(entry.name, needed(entry), 100);
