@@ -12,6 +12,7 @@ mod job;
 mod older;
 mod overrides;
 mod path;
+mod qtype;
 mod scalar;
 mod section;
 mod text;

@@ -2,9 +2,10 @@
 
 use crate::scalar::{Flag, Whole};
 use crate::section::section;
-use crate::{path, run};
+use crate::{path, qtype, run};
 use anyhow::{Context, Result, bail, ensure};
 use base::DType;
+use base::quantized::Scheme;
 use serde::{Serialize, Serializer};
 
 section! {
@@ -26,21 +27,25 @@ section! {
         is_v2: Flag,
         /// 1: the text encoder's last layer; 2: the one before it; …
         clip_skip: Whole,
+        /// Whether the matrices of the UNet are kept in fewer bits; see `qtype`.
+        quantize: Flag,
+        /// What they are kept as: `qint8` (default) or `nf4`.
+        qtype: String,
+        /// The same for the text encoder where it is part of the training; default: as `quantize`.
+        quantize_te: Flag,
+        /// Default: as `qtype`.
+        qtype_te: String,
         /// Of older files: `train.optimizer` in its 8-bit form.
         use_8bit_optimizer: Flag,
     }
     no effect {
         enable_xformers: "attention has one implementation",
         low_vram: "memory is planned, see the section memory",
-        quantize: "base weights are held as model.dtype says",
-        quantize_te: "text-encoder weights are held as model.dtype says",
-        qtype: "base weights are held as model.dtype says",
-        qtype_te: "text-encoder weights are held as model.dtype says",
-        text_encoder_bits: "text-encoder weights are held as model.dtype says",
+        text_encoder_bits: "text-encoder weights are held as model.dtype and model.quantize_te say",
         vae_device: "there is one device",
         vae_dtype: "the VAE computes in a type that is safe for it",
         te_device: "there is one device",
-        te_dtype: "text-encoder weights are held as model.dtype says",
+        te_dtype: "text-encoder weights are held as model.dtype and model.quantize_te say",
         layer_offloading: "memory is planned, see the section memory",
         layer_offloading_transformer_percent: "memory is planned, see the section memory",
         layer_offloading_text_encoder_percent: "memory is planned, see the section memory",
@@ -83,6 +88,32 @@ pub struct ModelConfig {
     /// `None`: what the model's files say.
     pub prediction_type: Option<Prediction>,
     pub clip_skip: usize,
+    pub quantize: bool,
+    /// Counts only with `quantize`.
+    #[serde(serialize_with = "qtype::serialize")]
+    pub qtype: Scheme,
+    pub quantize_te: bool,
+    /// Counts only with `quantize_te`.
+    #[serde(serialize_with = "qtype::serialize")]
+    pub qtype_te: Scheme,
+}
+
+impl ModelConfig {
+    /// A model with nothing else said about it.
+    pub fn named(name_or_path: String) -> ModelConfig {
+        ModelConfig {
+            name_or_path,
+            dtype: None,
+            vae_path: None,
+            arch: None,
+            prediction_type: None,
+            clip_skip: 1,
+            quantize: false,
+            qtype: Scheme::Int8,
+            quantize_te: false,
+            qtype_te: Scheme::Int8,
+        }
+    }
 }
 
 pub(crate) fn resolve(raw: RawModel, notices: &mut Vec<String>) -> Result<ModelConfig> {
@@ -95,6 +126,16 @@ pub(crate) fn resolve(raw: RawModel, notices: &mut Vec<String>) -> Result<ModelC
         (None, true) => Some("sd2".to_string()),
         (arch, _) => arch,
     };
+    let quantize = raw.quantize.is_some_and(|flag| flag.0);
+    let quantize_te = raw.quantize_te.map_or(quantize, |flag| flag.0);
+    let mut scheme = |quantize: bool, key: &str, name: Option<&str>, unnamed| {
+        // What is not used is not read: a type that this version lacks does no harm then.
+        if quantize { qtype::read(key, name, unnamed, notices) } else { Ok(unnamed) }
+    };
+    let qtype = scheme(quantize, "model.qtype", raw.qtype.as_deref(), Scheme::Int8)?;
+    // Where both are quantized, one name is enough for both.
+    let name_te = raw.qtype_te.as_deref().or(if quantize { Some(qtype::canonical(qtype)) } else { None });
+    let qtype_te = scheme(quantize_te, "model.qtype_te", name_te, qtype)?;
     Ok(ModelConfig {
         name_or_path: path::read_text("model.name_or_path", name)?,
         dtype: raw.dtype.as_deref().filter(|d| *d != "auto").map(|d| read_dtype("model.dtype", d)).transpose()?,
@@ -102,6 +143,10 @@ pub(crate) fn resolve(raw: RawModel, notices: &mut Vec<String>) -> Result<ModelC
         arch,
         prediction_type: prediction(raw.prediction_type.as_deref(), raw.is_v_pred.map(|f| f.0))?,
         clip_skip: clip_skip as usize,
+        quantize,
+        qtype,
+        quantize_te,
+        qtype_te,
     })
 }
 

@@ -20,6 +20,32 @@ fn refused_with(extra: &str) -> String {
     refused(&format!("{MINIMAL}{extra}\n"))
 }
 
+#[test]
+fn quantized_weights_have_the_names_of_ai_toolkit() {
+    let kept = |model: &str| {
+        let loaded = read(&MINIMAL.replace("{name_or_path: m}", &format!("{{name_or_path: m, {model}}}")));
+        let config = loaded.config.to_json().unwrap();
+        let keys = ["quantize", "qtype", "quantize_te", "qtype_te"].map(|key| config["model"][key].to_string().replace('"', ""));
+        (keys.join(" "), loaded.notices.join("; "))
+    };
+    assert_eq!(kept("quantize: true, qtype: int8"), ("true qint8 true qint8".into(), String::new()));
+    assert_eq!(kept("quantize: true, qtype: nf4, quantize_te: false"), ("true nf4 false nf4".into(), String::new()));
+    assert_eq!(kept("quantize: true, qtype: qint8, qtype_te: NF4"), ("true qint8 true nf4".into(), String::new()));
+    assert_eq!(kept("quantize_te: true, qtype_te: nf4").0, "false qint8 true nf4");
+    // A type that is not used is not looked at.
+    assert_eq!(kept("quantize: false, qtype: qfloat8"), ("false qint8 false qint8".into(), String::new()));
+    let (keys, notices) = kept("quantize: true");
+    assert_eq!(keys, "true qint8 true qint8");
+    assert_says(&notices, &["model.qtype is not given", "qint8"]);
+    let (keys, notices) = kept("quantize: true, qtype: qint4");
+    assert_eq!(keys, "true nf4 true nf4");
+    assert_says(&notices, &["model.qtype: qint4 is kept as nf4"]);
+    for (name, part) in [("qfloat8", "nearer"), ("float8", "nearer"), ("qint2", "8 bits"), ("uint3|a/b", "accuracy-recovery")] {
+        let text = MINIMAL.replace("{name_or_path: m}", &format!("{{name_or_path: m, quantize: true, qtype: \"{name}\"}}"));
+        assert_says(&refused(&text), &["model.qtype", name, "qint8", "nf4", part]);
+    }
+}
+
 fn set(key: &str, value: &str) -> Result<RunConfig> {
     load(MINIMAL.as_bytes(), "c.yaml", &[(key.to_string(), value.to_string())]).map(|l| l.config)
 }
@@ -363,7 +389,7 @@ fn an_ai_toolkit_job_file_is_taken_as_it_is() {
     assert_eq!(config.datasets[0].resolution, [512, 768]);
     assert_eq!(config.train.gradient_accumulation, 4);
     assert_eq!(config.sample.samples[0].prompt, "p3r5on a");
-    for key in ["device: cuda:0", "meta", "performance_log_every", "train.xformers", "model.quantize", "sample.sampler"] {
+    for key in ["device: cuda:0", "meta", "performance_log_every", "train.xformers", "model.qtype", "sample.sampler"] {
         assert!(notices.iter().any(|n| n.contains(key)), "no notice about {key}: {notices:#?}");
     }
     assert_says(&refused(&job.replace("lr: 1.0e-4", "lrx: 1")), &["config.process[0].train.lrx", "train.lr`"]);

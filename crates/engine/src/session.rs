@@ -6,7 +6,7 @@ use crate::backend::{Backend, BufferId, Scratch, Step, View};
 use crate::memory::Memory;
 use crate::program::Program;
 use anyhow::{Context, Result};
-use base::Shape;
+use base::{DType, Shape};
 use graph::plan::align;
 use graph::{Graph, Meta, Place, Source, ValueId};
 use std::borrow::Cow;
@@ -122,6 +122,15 @@ impl Session {
         })
     }
 
+    /// Bytes of the weights by their type; together they are [`Memory::weights`].
+    pub fn weight_bytes(programs: &[Program]) -> Result<BTreeMap<DType, u64>> {
+        let mut bytes = BTreeMap::new();
+        for (_, meta) in weight_table(programs)?.0.into_values() {
+            *bytes.entry(meta.dtype).or_insert(0) += align(meta.bytes());
+        }
+        Ok(bytes)
+    }
+
     /// Allocates, and loads the weights that the programs name.
     pub fn new(mut backend: Box<dyn Backend>, programs: Vec<Program>, source: &dyn WeightSource) -> Result<Session> {
         let memory = Session::memory_of(&programs)?;
@@ -231,7 +240,7 @@ impl Session {
     pub fn read_output(&self, program: usize, name: &str, values: &mut [f32]) -> Result<()> {
         let bound = &self.programs[program];
         let view = bound.outputs.get(name).with_context(|| format!("{} has no output {name}", bound.name))?;
-        anyhow::ensure!(view.meta.dtype == base::DType::F32, "output {name} is {}, not f32", view.meta.dtype);
+        anyhow::ensure!(view.meta.dtype == DType::F32, "output {name} is {}, not f32", view.meta.dtype);
         anyhow::ensure!(
             values.len() == view.meta.shape.elements(),
             "output {name} has {} elements, not {}",

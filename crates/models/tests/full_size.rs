@@ -6,7 +6,7 @@ use base::{DType, Shape};
 use graph::{Builder, Recompute};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use velatura_models::{AdapterSpec, Adapters, ClipConfig, Net, Shapes, StableDiffusion, UnetConfig, VaeConfig, clip, unet};
+use velatura_models::{AdapterSpec, Adapters, ClipConfig, Net, Shapes, StableDiffusion, UnetConfig, VaeConfig, clip, is_quantizable, unet};
 use weights::Family;
 
 /// Canonical name → shape, from a list of original and canonical names.
@@ -123,4 +123,32 @@ fn a_training_graph_of_full_size_is_sound_with_any_segments_recomputed() {
             assert_eq!(graph.gradients.len(), 2 * adapters.len());
         }
     }
+}
+
+#[test]
+fn all_but_a_few_numbers_may_be_quantized_and_only_layers_are() {
+    for family in [Family::Sd1, Family::Sd2] {
+        let model = model(family);
+        let layers: Vec<String> = model.all_modules().into_iter().map(|module| format!("{}.weight", module.name)).collect();
+        let (mut few, mut all) = (0, 0);
+        for graph in model.graphs() {
+            for (name, id) in graph.weights().filter(|(name, _)| !name.starts_with("vae.")) {
+                let shape = &graph.meta(id).shape;
+                all += shape.elements();
+                if shape.rank() > 1 && is_quantizable(name) {
+                    assert!(layers.iter().any(|layer| layer == name), "{name} is no layer's");
+                } else if !name.contains(".embeddings.") {
+                    few += shape.elements();
+                }
+            }
+            let vae = graph.weights().filter(|(name, _)| name.starts_with("vae."));
+            vae.for_each(|(name, _)| assert!(!is_quantizable(name), "{name}"));
+        }
+        // 2.1 million of the time embedding, 0.6 of norms and biases.
+        assert!(few > 0 && few * 300 < all, "{few} of {all} numbers stay as they are");
+    }
+    for whole in ["unet.conv_in.weight", "unet.conv_out.weight", "unet.time_embedding.linear_2.weight"] {
+        assert!(!is_quantizable(whole), "{whole}");
+    }
+    assert!(!is_quantizable("text_encoder.text_model.embeddings.token_embedding.weight"));
 }

@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use base::human;
 use engine::{Backend, Memory, Program, Session};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The arena that one program needs, what no plan of it could go below, and what fills it at its peak.
@@ -33,6 +34,8 @@ const MOST_HOLDERS: usize = 5;
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryPlan {
     pub base_weights: u64,
+    /// The same by element type.
+    pub base_weights_by_type: BTreeMap<&'static str, u64>,
     pub adapters: u64,
     pub gradients: u64,
     pub optimizer_state: u64,
@@ -61,6 +64,7 @@ impl MemoryPlan {
         let Memory { weights, params, gradients, inputs, arena } = session;
         Ok(MemoryPlan {
             base_weights: weights,
+            base_weights_by_type: Session::weight_bytes(&programs)?.into_iter().map(|(dtype, bytes)| (dtype.name(), bytes)).collect(),
             adapters: params,
             gradients,
             optimizer_state,
@@ -125,6 +129,8 @@ impl fmt::Display for MemoryPlan {
             ("peak (the program itself not counted)", self.peak),
         ];
         rows.iter().try_for_each(|(name, bytes)| writeln!(f, "  {name:<40}{:>10}", human(*bytes)))?;
+        let types: Vec<String> = self.base_weights_by_type.iter().map(|(name, bytes)| format!("{} {name}", human(*bytes))).collect();
+        writeln!(f, "base weights by type: {}", types.join(", "))?;
         writeln!(f, "activations and scratch by program")?;
         self.arenas.iter().try_for_each(|arena| writeln!(f, "  {:<44}{:>10}", arena.program, human(arena.bytes)))?;
         let largest = self.arenas.iter().max_by_key(|arena| arena.bytes);

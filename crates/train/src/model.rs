@@ -1,8 +1,7 @@
 //! The base model of a run, opened: configs, tokenizer and noise schedule, but no weights yet.
 
-use crate::source::Source;
+use crate::source::{Source, Stored};
 use anyhow::{Context, Result, bail, ensure};
-use base::DType;
 use config::{ModelConfig, Prediction as Wanted};
 use diffusion::{NoiseSchedule, Prediction, SchedulerConfig};
 use models::clip::Padding;
@@ -19,8 +18,7 @@ pub struct Model {
     pub tokenizer: ClipTokenizer,
     pub schedule: NoiseSchedule,
     pub clip_skip: usize,
-    /// Storage of the UNet's and text encoder's matrices, if the user sets one.
-    pub stored: Option<DType>,
+    pub stored: Stored,
     pub warnings: Vec<String>,
 }
 
@@ -47,7 +45,7 @@ impl Model {
         };
         let schedule = schedule(&checkpoint, config, parts.family)?;
         let source = Arc::new(Source::new(checkpoint, vae));
-        Ok(Model { source, parts, tokenizer, schedule, clip_skip: config.clip_skip, stored: config.dtype, warnings })
+        Ok(Model { source, parts, tokenizer, schedule, clip_skip: config.clip_skip, stored: Stored::by(config), warnings })
     }
 
     /// Pixels on a side for one latent pixel.

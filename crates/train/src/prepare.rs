@@ -7,6 +7,7 @@ use crate::lora;
 use crate::model::Model;
 use crate::programs::{self, TextSide};
 use crate::sample;
+use crate::source::Stored;
 use crate::step::Form;
 use crate::text::{self, Chunking, TextReport};
 use crate::validate;
@@ -84,6 +85,10 @@ impl Prepared {
                 "batches hold {mean:.1} pictures on average where train.batch_size asks for {asked}: the pictures have too many shapes; \
                  fewer or coarser buckets (datasets[].bucket_scheme: list, a larger bucket_step) fill them up"
             ));
+        }
+        if self.config.model.quantize_te && matches!(self.text, TextSide::Cached { .. }) {
+            let line = "model.quantize_te: the text encoder is no part of the training: embeddings are made before it, with whole weights";
+            lines.push(line.to_string());
         }
         if self.texts.truncated > 0 {
             let ends: Vec<String> = self.texts.dropped_ends.iter().map(|end| format!("\"{end}\"")).collect();
@@ -186,7 +191,7 @@ impl Prepared {
     pub fn encode_programs(&self, backend: &dyn Backend) -> Result<Vec<Program>> {
         let mut all = self.encoders(true, backend)?;
         if self.cached_texts().is_some() || self.samples_on() {
-            let graph = programs::text(&self.model, &Adapters::none(), 1, DType::F32, None);
+            let graph = programs::text(&self.model, &Adapters::none(), 1, DType::F32, Stored::default());
             all.push(Program::new(TEXT_PROGRAM, graph, backend));
         }
         Ok(all)

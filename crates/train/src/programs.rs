@@ -1,6 +1,7 @@
 //! The graphs of a run: training at one batch shape, the UNet alone for samples, the VAE both ways, the text encoder.
 
 use crate::model::Model;
+use crate::source::Stored;
 use crate::step::Form;
 use anyhow::{Result, ensure};
 use base::DType;
@@ -27,7 +28,7 @@ impl TextSide {
 }
 
 /// A builder that stores the model's matrices as the run wants them.
-fn builder(model: &Model, activations: DType, stored: Option<DType>) -> Builder {
+fn builder(model: &Model, activations: DType, stored: Stored) -> Builder {
     let source = Arc::clone(&model.source);
     Builder::new(activations, Box::new(move |name| source.stored_dtype(name, stored, activations)))
 }
@@ -93,7 +94,7 @@ pub fn denoise(model: &Model, adapters: &Adapters, form: Form, chunks: usize, ac
 }
 
 /// The text encoder on `batch` chunks. Input: `ids`. Output: `states` in f32.
-pub fn text(model: &Model, adapters: &Adapters, batch: usize, activations: DType, stored: Option<DType>) -> Graph {
+pub fn text(model: &Model, adapters: &Adapters, batch: usize, activations: DType, stored: Stored) -> Graph {
     let mut b = builder(model, activations, stored);
     let mut net = Net::new(&mut b, adapters);
     let ids = clip::ids_input(&mut net, batch, model.parts.text_encoder.max_positions);
@@ -106,7 +107,7 @@ pub fn text(model: &Model, adapters: &Adapters, batch: usize, activations: DType
 /// The VAE's encoder on `batch` pictures (or tiles) of `size` latent pixels. Input: `pixels`. Output: `moments`. In f32: half precision
 /// overflows in some VAEs, and it runs once for each picture.
 pub fn encoder(model: &Model, batch: usize, size: [usize; 2]) -> Graph {
-    let mut b = builder(model, DType::F32, None);
+    let mut b = builder(model, DType::F32, Stored::default());
     let adapters = Adapters::none();
     let mut net = Net::new(&mut b, &adapters);
     let pixels = vae::pixels_input(&mut net, &model.parts.vae, batch, size.map(|side| side * model.factor()));
@@ -117,7 +118,7 @@ pub fn encoder(model: &Model, batch: usize, size: [usize; 2]) -> Graph {
 
 /// The VAE's decoder on one picture (or tile) of `size` latent pixels. Input: `latents`. Output: `pixels`. In f32.
 pub fn decoder(model: &Model, size: [usize; 2]) -> Graph {
-    let mut b = builder(model, DType::F32, None);
+    let mut b = builder(model, DType::F32, Stored::default());
     let adapters = Adapters::none();
     let mut net = Net::new(&mut b, &adapters);
     let latents = vae::latents_input(&mut net, &model.parts.vae, 1, size);

@@ -1,12 +1,35 @@
 //! Frozen tensors for the engine, out of a checkpoint: the axes and the element type that a graph asks for.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use base::quantized::{Layout, Scheme};
 use base::{DType, Shape};
+use config::ModelConfig;
 use engine::WeightSource;
 use graph::Meta;
+use rayon::prelude::*;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weights::checkpoint::{Checkpoint, RESIDENT_BYTES};
+use weights::safetensors::Tensor;
+
+/// How the user wants the matrices of the UNet and the text encoder to be kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stored {
+    /// Of what is not quantized; none: see [`Source::stored_dtype`].
+    pub dtype: Option<DType>,
+    pub unet: Option<Scheme>,
+    pub text_encoder: Option<Scheme>,
+}
+
+impl Stored {
+    pub fn by(config: &ModelConfig) -> Stored {
+        Stored {
+            dtype: config.dtype,
+            unet: config.quantize.then_some(config.qtype),
+            text_encoder: config.quantize_te.then_some(config.qtype_te),
+        }
+    }
+}
 
 /// The checkpoints that a run reads: the model, and a VAE of its own if the config names one.
 pub struct Source {
@@ -40,9 +63,13 @@ impl Source {
         self.vae.iter().for_each(Checkpoint::release);
     }
 
-    /// The type in which a matrix is kept: `wanted` if the user says so, else the file's type, but f32 narrowed to the activations'.
-    pub fn stored_dtype(&self, name: &str, wanted: Option<DType>, activations: DType) -> DType {
-        match (wanted, self.of(name).info(name)) {
+    /// The type in which a matrix is kept: as the user says, else the file's type, but f32 narrowed to the activations'.
+    pub fn stored_dtype(&self, name: &str, wanted: Stored, activations: DType) -> DType {
+        let scheme = if name.starts_with("unet.") { wanted.unet } else { wanted.text_encoder };
+        if let Some(scheme) = scheme.filter(|_| models::is_quantizable(name)) {
+            return DType::Quantized(scheme);
+        }
+        match (wanted.dtype, self.of(name).info(name)) {
             (Some(dtype), _) => dtype,
             (None, Some((DType::F32, _)) | None) => activations,
             (None, Some((dtype, _))) => dtype,
@@ -56,6 +83,25 @@ fn file_order(memory: &Shape) -> Shape {
         [o, kh, kw, i] => Shape::from([*o, *i, *kh, *kw]),
         _ => memory.clone(),
     }
+}
+
+/// The bytes of a tensor in blocks of few bits, its rows in parallel: no copy of it in another type exists beside them.
+fn quantize(tensor: &Tensor, layout: Layout) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; layout.bytes()];
+    let (codes, scales) = layout.split_mut(&mut bytes);
+    let rows = codes.par_chunks_mut(layout.row_bytes().max(1)).zip(scales.par_chunks_mut((layout.row_blocks() * 2).max(1)));
+    rows.enumerate().try_for_each(|(row, (codes, scales))| {
+        let numbers = tensor.row(row).with_context(|| format!("it is of type {}, which holds no weights", tensor.dtype))?;
+        let refused = |column: usize| {
+            anyhow!(
+                "the number at row {row}, column {column} is {}, which {} can't hold; the file is damaged, or set model.quantize: false",
+                numbers[column],
+                layout.scheme.name()
+            )
+        };
+        layout.quantize_row(&numbers, codes, scales).map_err(refused)
+    })?;
+    Ok(bytes)
 }
 
 impl WeightSource for Source {
@@ -75,6 +121,10 @@ impl WeightSource for Source {
             checkpoint.path().display(),
             tensor.shape
         );
+        if let DType::Quantized(scheme) = meta.dtype {
+            let quantized = quantize(&tensor, Layout::of(scheme, &meta.shape));
+            return Ok(Cow::Owned(quantized.with_context(|| format!("{}: tensor {name}", checkpoint.path().display()))?));
+        }
         let bytes = if meta.shape.rank() == 4 { Cow::Owned(tensor.to_channels_last()) } else { Cow::Borrowed(tensor.bytes) };
         if tensor.dtype == meta.dtype {
             return Ok(bytes);

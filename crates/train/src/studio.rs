@@ -6,6 +6,7 @@ use crate::prepare::TEXT_PROGRAM;
 use crate::programs;
 use crate::run::flat;
 use crate::sample::{self, Picture, Request};
+use crate::source::Stored;
 use crate::text::{Chunking, Embeddings};
 use anyhow::{Context, Result};
 use base::DType;
@@ -74,7 +75,7 @@ fn encode_texts(
     texts: &Embeddings,
     backend: Box<dyn Backend>,
 ) -> Result<Box<dyn Backend>> {
-    let graph = programs::text(model, adapters, 1, DType::F32, None);
+    let graph = programs::text(model, adapters, 1, DType::F32, Stored::default());
     let program = Program::new(TEXT_PROGRAM, graph, backend.as_ref());
     let mut session = session(model, factors, vec![program], backend)?;
     for text in requests.iter().flat_map(Request::texts) {

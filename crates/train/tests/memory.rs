@@ -4,6 +4,7 @@
 mod common;
 
 use base::DType;
+use base::quantized::Scheme;
 use common::{Tiny, cases};
 use diffusion::{NoiseSchedule, Prediction, SchedulerConfig};
 use engine::{Program, Session};
@@ -13,6 +14,7 @@ use serde_json::Map;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use velatura_train::source::Stored;
 use velatura_train::step::{Batch, Form, Loss, Text, Trainer};
 
 /// From this size on an allocation counts as memory for a tensor. Below are the small change of threads and error texts.
@@ -110,7 +112,15 @@ fn batch(step: u32) -> Batch {
 /// One test for all cases: the counter is the whole process's.
 #[test]
 fn sessions_take_the_planned_bytes_and_steps_allocate_no_tensor_memory() {
-    let cases = cases();
+    let mut cases = cases();
+    // The same once more, the base in blocks of few bits.
+    let [int8, nf4] = [Scheme::Int8, Scheme::Nf4].map(Some);
+    for (i, stored) in
+        [(int8, nf4), (nf4, int8)].map(|(unet, text_encoder)| Stored { dtype: None, unet, text_encoder }).into_iter().enumerate()
+    {
+        let (first, dtype) = &cases[i];
+        cases.push((Tiny { stored, ..Tiny::open(first.style, first.isa) }, *dtype));
+    }
     let every_path = cases.iter().flat_map(|case| [(case, false, "adamw"), (case, true, "adamw")]);
     let every_optimizer = optim::OPTIMIZERS.iter().map(|entry| (&cases[0], false, entry.name));
     for ((model, dtype), recompute, optimizer) in every_path.chain(every_optimizer) {

@@ -32,6 +32,17 @@ impl Tensor<'_> {
         base::dtype::to_f32(self.dtype, self.bytes).with_context(|| format!("a tensor of type {} is no float tensor", self.dtype))
     }
 
+    /// Row `row` of the first axis in f32, in memory order: a convolution weight's [I, kh, kw] becomes [kh, kw, I]. `None` for a row that
+    /// does not exist, and for integer tensors.
+    pub fn row(&self, row: usize) -> Option<Vec<f32>> {
+        let bytes = self.bytes.len() / self.shape.batch().max(1);
+        let values = base::dtype::to_f32(self.dtype, self.bytes.get(row * bytes..(row + 1) * bytes)?)?;
+        let [_, _, kh, kw] = *self.shape.dims() else { return Some(values) };
+        let mut moved = Vec::with_capacity(values.len());
+        (0..kh * kw).for_each(|tap| moved.extend(values.iter().skip(tap).step_by(kh * kw)));
+        Some(moved)
+    }
+
     /// The bytes with a convolution weight's axes moved from [O, I, kh, kw] (files) to [O, kh, kw, I] (memory);
     /// other ranks are copied as they are.
     pub fn to_channels_last(&self) -> Vec<u8> {

@@ -11,7 +11,7 @@ use models::{Adapters, Net, StableDiffusion, clip, unet};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use velatura_train::source::Source;
+use velatura_train::source::{Source, Stored};
 use weights::Checkpoint;
 use weights::safetensors::File;
 
@@ -60,19 +60,20 @@ pub struct Tiny {
     pub isa: Isa,
     pub source: Arc<Source>,
     pub parts: StableDiffusion,
+    pub stored: Stored,
 }
 
 impl Tiny {
     pub fn open(style: &'static str, isa: Isa) -> Tiny {
         let model = Checkpoint::open(&golden(style).join("model")).unwrap();
         let parts = StableDiffusion::of_checkpoint(&model).unwrap();
-        Tiny { style, isa, source: Arc::new(Source::new(model, None)), parts }
+        Tiny { style, isa, source: Arc::new(Source::new(model, None)), parts, stored: Stored::default() }
     }
 
     /// A graph of this model, its matrices stored as a run stores them.
     pub fn graph(&self, dtype: DType, adapters: &Adapters, body: impl FnOnce(&mut Net) -> BTreeMap<&'static str, ValueId>) -> Graph {
-        let source = Arc::clone(&self.source);
-        let mut b = Builder::new(dtype, Box::new(move |name| source.stored_dtype(name, None, dtype)));
+        let (source, stored) = (Arc::clone(&self.source), self.stored);
+        let mut b = Builder::new(dtype, Box::new(move |name| source.stored_dtype(name, stored, dtype)));
         let mut net = Net::new(&mut b, adapters);
         let outputs = body(&mut net);
         for (name, value) in outputs {
@@ -94,8 +95,8 @@ impl Tiny {
 
     /// The forward of a training step up to the loss, whose value comes with it. Text enters as `ids` if the text encoder is adapted.
     pub fn training_forward(&self, dtype: DType, adapters: &Adapters, form: [usize; 3], tokens: usize) -> (Graph, ValueId) {
-        let source = Arc::clone(&self.source);
-        let mut b = Builder::new(dtype, Box::new(move |name| source.stored_dtype(name, None, dtype)));
+        let (source, stored) = (Arc::clone(&self.source), self.stored);
+        let mut b = Builder::new(dtype, Box::new(move |name| source.stored_dtype(name, stored, dtype)));
         let mut net = Net::new(&mut b, adapters);
         let [batch, height, width] = form;
         let encoded = !adapters.of_component("text_encoder").is_empty();

@@ -131,14 +131,8 @@ impl Arguments {
             Some("v_prediction") => Some(Prediction::VPrediction),
             Some(other) => anyhow::bail!("--prediction-type {other}: it is epsilon or v_prediction"),
         };
-        Ok(ModelConfig {
-            name_or_path: self.model.clone().unwrap_or_default(),
-            dtype: None,
-            vae_path: None,
-            arch: None,
-            prediction_type,
-            clip_skip: self.clip_skip.unwrap_or(1),
-        })
+        let model = ModelConfig::named(self.model.clone().unwrap_or_default());
+        Ok(ModelConfig { prediction_type, clip_skip: self.clip_skip.unwrap_or(1), ..model })
     }
 
     fn apply(&self, sample: &mut SampleConfig) -> Result<()> {

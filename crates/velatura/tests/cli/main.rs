@@ -9,6 +9,7 @@ mod mistakes;
 mod optimizers;
 mod place;
 mod plan;
+mod quantized;
 mod repeat;
 mod resume;
 mod sample;

@@ -157,6 +157,9 @@ fn a_convolution_weight_moves_its_channels_last() {
     let bytes = base::dtype::from_f32(DType::F32, &values).unwrap();
     let tensor = Tensor { dtype: DType::F32, shape: Shape::from([2, 3, 2, 2]), bytes: &bytes };
     let moved = base::dtype::to_f32(DType::F32, &tensor.to_channels_last()).unwrap();
+    let rows: Vec<f32> = (0..tensor.shape.batch()).flat_map(|row| tensor.row(row).unwrap()).collect();
+    assert_eq!(rows, moved, "row by row it is the same");
+    assert!(tensor.row(tensor.shape.batch()).is_none());
     assert_eq!(moved[..6], [0.0, 4.0, 8.0, 1.0, 5.0, 9.0]);
     assert_eq!(moved[12..15], [12.0, 16.0, 20.0]);
 }

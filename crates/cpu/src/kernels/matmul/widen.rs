@@ -180,7 +180,7 @@ mod avx512 {
                     let levels = if NF {
                         // Only the lower four bits of an index count.
                         let upper = _mm_srli_epi16::<4>(codes);
-                        let indices = if column % 2 == 0 { _mm_unpacklo_epi8(codes, upper) } else { upper };
+                        let indices = if column.is_multiple_of(2) { _mm_unpacklo_epi8(codes, upper) } else { upper };
                         _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(indices), table)
                     } else {
                         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes))
