@@ -97,7 +97,11 @@ pub fn to_f32(dtype: DType, bytes: &[u8]) -> Option<Vec<f32>> {
 pub fn from_f32(dtype: DType, values: &[f32]) -> Option<Vec<u8>> {
     match dtype {
         DType::F32 => Some(values.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        DType::BF16 => Some(values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect()),
+        DType::BF16 => {
+            let mut out = vec![0; values.len() * 2];
+            out.chunks_exact_mut(2).zip(values).for_each(|(o, v)| o.copy_from_slice(&bf16::from_f32(*v).to_le_bytes()));
+            Some(out)
+        }
         DType::F16 => Some(values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect()),
         DType::U32 | DType::U8 | DType::Quantized(_) => None,
     }

@@ -71,6 +71,12 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Bytes that this user may still write to the file system of `path`; none where the system does not say.
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let about = rustix::fs::statvfs(path).ok()?;
+    Some(about.f_bavail.saturating_mul(about.f_frsize))
+}
+
 /// Makes a rename durable. Not every file system can sync a folder, and the data itself is synced already: errors are ignored.
 fn sync_parent(path: &Path) {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -115,6 +121,13 @@ mod tests {
         sweep_parts(dir.path());
         let left: Vec<bool> = names.iter().map(|name| dir.path().join(name).exists()).collect();
         assert_eq!(left, [false, true, true, true]);
+    }
+
+    #[test]
+    fn free_space_is_told_for_folders_that_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(free_bytes(dir.path()).is_some_and(|bytes| bytes > 0));
+        assert_eq!(free_bytes(&dir.path().join("nowhere")), None);
     }
 
     #[test]

@@ -35,6 +35,10 @@ section! {
         /// Share of the pictures that is never trained on but measured with (train.validate_every); 1: all of them.
         #[serde(alias = "validation_split")]
         validation: Number,
+        /// Are these pictures of what the model should keep drawing as it does? They weigh `train.reg_weight`, and get no trigger word.
+        is_reg: Flag,
+        /// How much these pictures count.
+        loss_multiplier: Number,
         /// Shows each picture mirrored too.
         #[serde(alias = "flip_aug")]
         flip_x: Flag,
@@ -106,11 +110,11 @@ section! {
     }
     not yet {
         batch_size: "", random_scale: false, random_crop: false, scale: 1.0,
-        is_reg: false, prior_reg: false, network_weight: 1.0, flip_y: false, augments: "", augmentations: "",
+        prior_reg: false, network_weight: 1.0, flip_y: false, augments: "", augmentations: "",
         control_path: "", control_path_1: "", control_path_2: "", control_path_3: "", control_from_same_folder: false,
         full_size_control_images: true, inpaint_path: "", alpha_mask: false, mask_path: "", unconditional_path: "", invert_mask: false,
         mask_min_value: 0, cache_tensors_to_disk: false, cache_clip_vision_to_disk: false, standardize_images: false,
-        loss_multiplier: 1.0, square_crop: false, auto_frame_count: false, controls: "", do_i2v: false, do_audio: false,
+        square_crop: false, auto_frame_count: false, controls: "", do_i2v: false, do_audio: false,
     }
 }
 
@@ -170,6 +174,8 @@ pub struct DatasetConfig {
     pub resolution: Vec<Resolution>,
     pub num_repeats: u32,
     pub validation: f64,
+    pub is_reg: bool,
+    pub loss_multiplier: f64,
     pub flip_x: bool,
     pub cache_latents: bool,
     pub cache_latents_to_disk: bool,
@@ -200,6 +206,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
     if let (Some(min), Some(max)) = (min_bucket, max_bucket) {
         ensure!(min <= max, "{} ({min}) is more than {} ({max})", key("min_bucket"), key("max_bucket"));
     }
+    let is_reg = raw.is_reg.is_some_and(|f| f.0);
     let bucket_scheme = scheme(&key("bucket_scheme"), raw.bucket_scheme.as_deref())?;
     if bucket_scheme == BucketScheme::Ratio && (min_bucket.is_some() || max_bucket.is_some()) {
         notices.push(format!("{} and max_bucket have no effect with bucket_scheme: ratio; `list` has limits", key("min_bucket")));
@@ -213,10 +220,13 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
     Ok(DatasetConfig {
         folder_path: path::read(&key("folder_path"), folder)?,
         recursive: raw.recursive.is_none_or(|f| f.0),
-        caption: crate::caption::resolve(&raw, &section, trigger)?,
+        // The trigger word stands for what is learned, which regularisation pictures don't show.
+        caption: crate::caption::resolve(&raw, &section, trigger.filter(|_| !is_reg))?,
         resolution: resolutions(&key("resolution"), raw.resolution)?,
         num_repeats: repeats(&key("num_repeats"), raw.num_repeats)?,
         validation: rate(&key("validation"), raw.validation)?,
+        is_reg,
+        loss_multiplier: crate::train::not_negative(&key("loss_multiplier"), raw.loss_multiplier, 1.0)?,
         flip_x: raw.flip_x.is_some_and(|f| f.0),
         cache_latents,
         cache_latents_to_disk,

@@ -1,14 +1,18 @@
 //! `logging:` what is printed, and how often. Every step is a row in `metrics.jsonl` whatever is printed.
 
-use crate::scalar::Whole;
+use crate::scalar::{Flag, Whole};
 use crate::section::section;
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
 section! {
     RawLogging {
         /// Steps between plain lines where there is no terminal for a progress bar; 0: none.
         log_every: Whole,
+        /// TensorBoard event files too, in the run's folder.
+        tensorboard: Flag,
+        /// sd-scripts' name for the same: `tensorboard`.
+        log_with: String,
     }
     no effect {
         verbose: "errors always say all that is known",
@@ -23,9 +27,21 @@ section! {
 pub struct LoggingConfig {
     /// 0: no plain lines.
     pub log_every: u64,
+    pub tensorboard: bool,
 }
 
 pub(crate) fn resolve(raw: RawLogging, notices: &mut Vec<String>) -> Result<LoggingConfig> {
     raw.check_foreign("logging", notices)?;
-    Ok(LoggingConfig { log_every: raw.log_every.map_or(10, |e| e.0) })
+    let given = raw.tensorboard.map(|f| f.0);
+    let named = match crate::run::text(raw.log_with).as_deref() {
+        None => false,
+        Some("tensorboard") => true,
+        Some(name @ ("wandb" | "all")) => {
+            notices.push(format!("logging.log_with: {name}: nothing is uploaded, and metrics.jsonl is always written"));
+            name == "all"
+        }
+        Some(other) => bail!("logging.log_with: {other} is unknown; it is tensorboard"),
+    };
+    ensure!(!named || given != Some(false), "logging.log_with: tensorboard contradicts logging.tensorboard: false; remove one");
+    Ok(LoggingConfig { log_every: raw.log_every.map_or(10, |e| e.0), tensorboard: named || given == Some(true) })
 }

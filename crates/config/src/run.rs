@@ -50,7 +50,7 @@ section! {
     }
     no effect {
         performance_log_every: "every step's times are in metrics.jsonl",
-        log_dir: "metrics are written to metrics.jsonl in the run's folder",
+        log_dir: "metrics.jsonl and TensorBoard's files (logging.tensorboard: true) are in the run's folder",
         sqlite_db_path: "there is no job database",
         torch_profiler: "there is no PyTorch in here",
         is_ui: "there is no such interface",
@@ -148,6 +148,10 @@ pub(crate) fn resolve(mut raw: RawRun, notices: &mut Vec<String>) -> Result<RunC
         .map(|(i, d)| crate::dataset::resolve(d, i, trigger_word.as_deref(), notices))
         .collect::<Result<Vec<_>>>()?;
     let (mut train, train_wish) = train::resolve(raw.train.unwrap_or_default(), notices)?;
+    ensure!(
+        !train.loss.diff_output_preservation || datasets.iter().any(|d| d.caption.trigger_word.is_some()),
+        "train.diff_output_preservation: true needs a trigger_word, whose place the class takes"
+    );
     train::resolve_text_cache(&mut train, train_wish, &text_cache, &datasets)?;
     let seed = raw.seed.map_or(42, |s| s.0);
     Ok(RunConfig {

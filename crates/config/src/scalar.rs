@@ -45,11 +45,12 @@ impl Serialize for Size {
 #[serde(transparent)]
 pub(crate) struct Texts(pub Vec<String>);
 
-/// `true`, `false`, or a list of names.
+/// `true`, `false`, a word, or a list of names.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum FlagOrTexts {
     Flag(bool),
+    Text(String),
     Texts(Vec<String>),
 }
 
@@ -116,7 +117,10 @@ read_any!(Sizes, "a size or a list of them" {
     visit_str(v: &str) => Ok(Sizes(vec![sides(v)?])),
 } seq => Sizes);
 read_any!(Texts, "a text or a list of texts" { visit_str(v: &str) => Ok(Texts(vec![v.to_string()])), } seq => Texts);
-read_any!(FlagOrTexts, "true, false or a list of texts" { visit_bool(v: bool) => Ok(FlagOrTexts::Flag(v)), } seq => FlagOrTexts::Texts);
+read_any!(FlagOrTexts, "true, false, a word or a list of texts" {
+    visit_bool(v: bool) => Ok(FlagOrTexts::Flag(v)),
+    visit_str(v: &str) => Ok(FlagOrTexts::Text(v.to_string())),
+} seq => FlagOrTexts::Texts);
 read_any!(TextOrFalse, "a text, or false for none" {
     visit_str(v: &str) => Ok(TextOrFalse(v.to_string())),
     visit_bool(v: bool) => if v { Err(E::invalid_value(Unexpected::Bool(true), &"a text, or false for none")) } else { Ok(TextOrFalse(String::new())) },

@@ -30,7 +30,7 @@ shapes! {
         json!({"anyOf": kinds})
     },
     Texts => json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-    FlagOrTexts => json!({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
+    FlagOrTexts => json!({"anyOf": [{"type": "boolean"}, {"const": "auto"}, {"type": "array", "items": {"type": "string"}}]}),
     TextOrFalse => json!({"anyOf": [{"type": "string"}, {"const": false}]}),
     WholeOrText => json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
     Value => json!({}),

@@ -162,6 +162,14 @@ fn conflicts_name_both_keys() {
         ),
         ("train: {train_unet: false}", ["train.train_unet", "train.train_text_encoder"]),
         ("train: {min_timestep: 9, max_timestep: 8}", ["train.min_timestep", "train.max_timestep"]),
+        ("train: {min_snr_gamma: 5, debiased_estimation: true}", ["train.min_snr_gamma", "train.debiased_estimation_loss"]),
+        ("train: {timestep_type: sigmoid, content_or_style: style}", ["train.timestep_type: sigmoid", "train.content_or_style"]),
+        ("train: {linear_timesteps: true, linear_timesteps2: true}", ["train.linear_timesteps", "train.linear_timesteps2"]),
+        ("train: {min_denoising_steps: 5, max_timestep: 800}", ["train.min_denoising_steps", "train.min_timestep"]),
+        ("train: {noise_scheduler: flowmatch, min_snr_gamma: 5}", ["train.min_snr_gamma", "flow-matching"]),
+        ("train: {diff_output_preservation: true}", ["train.diff_output_preservation", "diff_output_preservation_class"]),
+        ("train: {diff_output_preservation: true, diff_output_preservation_class: dog}", ["diff_output_preservation", "trigger_word"]),
+        ("logging: {tensorboard: false, log_with: tensorboard}", ["logging.log_with", "logging.tensorboard"]),
         ("train: {lr_warmup_steps: 5, lr_scheduler_params: {warmup_steps: 5}}", ["lr_warmup_steps", "lr_scheduler_params.warmup_steps"]),
         ("train: {lr_warmup_steps: 5}", ["train.lr_scheduler", "constant_with_warmup"]),
         ("train: {optimizer: adamw_schedulefree, ema_config: {use_ema: true}}", ["train.ema_config.use_ema", "adamw_schedulefree"]),
@@ -254,16 +262,72 @@ fn what_is_not_supported_yet_says_so_and_lists_what_is() {
     assert_says(&refused_with("train: {lr_scheduler: liner}"), &["train.lr_scheduler", "did you mean linear?", "rex"]);
     assert_says(&refused_with("network: {type: lokr}"), &["not supported yet", "lora and locon"]);
     assert_says(&refused_with("train: {snr_gamma: 5}"), &["train.snr_gamma", "min_snr_gamma"]);
-    assert_says(&refused_with("train: {loss_type: mae}"), &["train.loss_type", "not supported yet"]);
+    assert_says(&refused_with("train: {loss_type: wavelet}"), &["train.loss_type", "wavelet", "pseudo_huber"]);
     assert_says(&refused_with("train: {ema_config: {use_feedback: true}}"), &["train.ema_config.use_feedback", "not supported yet"]);
     assert_says(&refused_with("train: {dtype: fp16}"), &["bf16"]);
     with("train: {loss_type: mse, snr_gamma: null, do_cfg: false, img_multiplier: 1, ema_config: {use_ema: false}}");
 }
 
 #[test]
+fn losses_noise_and_timesteps_have_the_names_and_defaults_of_their_peers() {
+    let train = |keys: &str| with(&format!("train: {{{keys}}}")).train;
+    for (name, kind) in [("l2", LossType::Mse), ("MAE", LossType::Mae), ("huber", LossType::Huber), ("smooth_l1", LossType::SmoothL1)] {
+        let loss = train(&format!("loss_type: {name}")).loss;
+        assert_eq!((loss.loss_type, loss.huber_schedule, loss.huber_c), (kind, HuberSchedule::Snr, 0.1));
+    }
+    let pseudo = train("loss_type: pseudo_huber").loss;
+    assert_eq!((pseudo.huber_schedule, pseudo.huber_c), (HuberSchedule::Constant, 0.01));
+    assert_eq!(train("prior_loss_weight: 0.5").loss.reg_weight, 0.5);
+    assert_eq!(train("input_perturbation: 0.1").noise.ip_noise_gamma, 0.1);
+    assert_eq!(train("multires_noise_iterations: 6").noise.multires_noise_discount, 0.3);
+    assert_eq!(train("timestep_sampling: sigmoid, sigmoid_scale: 0.7").noise.logit_std, 0.7);
+    assert_eq!(train("content_or_style: style").noise.content_or_style_reg, ContentOrStyle::Style);
+    for (keys, parts) in [
+        ("loss_type: wavelet", ["train.loss_type", "smooth_l1"]),
+        ("huber_c: 0", ["train.huber_c", "more than 0"]),
+        ("loss_type: huber, huber_c: 2", ["train.huber_c", "constant"]),
+        ("timestep_type: flux_shift", ["train.timestep_type", "flow-matching"]),
+        ("timestep_type: weighted", ["train.timestep_type", "linear_timesteps"]),
+        ("multires_noise_iterations: 50", ["train.multires_noise_iterations", "20"]),
+        ("logit_std: 0", ["train.logit_std", "min_timestep"]),
+        ("content_or_style: both", ["train.content_or_style", "balanced"]),
+    ] {
+        assert_says(&refused_with(&format!("train: {{{keys}}}")), &parts);
+    }
+    assert_says(&refused_with("logging: {log_with: paper}"), &["logging.log_with", "tensorboard"]);
+    assert!(with("logging: {log_with: tensorboard}").logging.tensorboard && !with("logging: {log_with: wandb}").logging.tensorboard);
+}
+
+#[test]
+fn timesteps_are_counted_as_each_peer_counts_them() {
+    let range = |keys: &str| {
+        let noise = with(&format!("train: {{{keys}}}")).train.noise;
+        (noise.min_timestep, noise.max_timestep)
+    };
+    assert_eq!(range(""), (0, 999));
+    assert_eq!(range("min_timestep: 200, max_timestep: 1000"), (200, 999));
+    assert_eq!(range("min_denoising_steps: 0, max_denoising_steps: 999"), (0, 999));
+    // ai-toolkit's index 0 is the noisiest timestep.
+    assert_eq!(range("min_denoising_steps: 0, max_denoising_steps: 499"), (500, 999));
+    assert_eq!(range("min_denoising_steps: 800"), (0, 199));
+    let loaded = read(&format!("{MINIMAL}train: {{max_denoising_steps: 499}}\n"));
+    assert!(loaded.notices.iter().any(|n| n.contains("timesteps 500 to 999")), "{:?}", loaded.notices);
+}
+
+#[test]
+fn regularisation_pictures_get_no_trigger_word_of_the_run() {
+    let text = "name: a\nmodel: {path: m}\ntrigger_word: sks\ndatasets:\n  - {folder_path: x}\n  - {folder_path: y, is_reg: true, loss_multiplier: 0.5}\n";
+    let config = read(text).config;
+    let triggers: Vec<Option<&str>> = config.datasets.iter().map(|d| d.caption.trigger_word.as_deref()).collect();
+    assert_eq!(triggers, [Some("sks"), None]);
+    assert_eq!((config.datasets[1].is_reg, config.datasets[1].loss_multiplier, config.datasets[0].loss_multiplier), (true, 0.5, 1.0));
+    assert_eq!(read(&config.to_yaml().unwrap()).config, config);
+}
+
+#[test]
 fn all_keys_that_are_not_supported_are_told_at_once() {
-    let message = refused_with("train: {loss_type: mae, do_cfg: true}\nsample: {network_multiplier: 2}\nslider: {x: 1}");
-    assert_says(&message, &["4 keys", "slider", "train.loss_type: \"mae\"", "train.do_cfg: true", "sample.network_multiplier: 2"]);
+    let message = refused_with("train: {do_fft_loss: true, do_cfg: true}\nsample: {network_multiplier: 2}\nslider: {x: 1}");
+    assert_says(&message, &["4 keys", "slider", "train.do_fft_loss: true", "train.do_cfg: true", "sample.network_multiplier: 2"]);
 }
 
 #[test]
@@ -320,7 +384,9 @@ fn the_resolved_config_reads_back_to_the_identical_value() {
         "trigger_word: 'null'\ncache_dir: /c\nseed: 18446744073709551615\nmemory: {budget: 1.5GiB}\nlogging: {log_every: 0}\n\
          network: {type: locon, rank: 8, alpha: 4, dropout: 0.1, ignore_if_contains: [attn2]}\n\
          train: {epochs: 3, lr: 3.3e-5, unet_lr: 1e-3, lr_scheduler: cosine, lr_warmup_steps: 0.1, gradient_checkpointing: [down, 'mid*'],\n\
-           optimizer_params: {betas: [0.9, 0.99], eps: 1e-6}, min_snr_gamma: 5, loraplus_lr_ratio: 16,\n\
+           optimizer_params: {betas: [0.9, 0.99], eps: 1e-6}, min_snr_gamma: 5, loss_type: smooth_l1, huber_c: 0.3,\n\
+           multires_noise_iterations: 7, ip_noise_gamma: 0.1, zero_terminal_snr: true, timestep_type: logit_normal, logit_mean: -0.5,\n\
+           linear_timesteps2: true, reg_weight: 0.7, max_denoising_steps: 800, loraplus_lr_ratio: 16,\n\
            do_paramiter_swapping: true, paramiter_swapping_factor: 0.2, ema_config: {use_ema: true, ema_decay: 0.99, warmup: false},\n\
            param_groups: [{contains: attn2, lr: 1e-5}, {contains: [up_blocks, x], lr_scale: 0.5, weight_decay: 0}], dtype: float32, max_token_length: 150}\n\
          save: {dtype: bf16, layout: diffusers, keep: 2}\n\

@@ -2,8 +2,10 @@
 
 use crate::dataset::DatasetConfig;
 use crate::ema::{self, EmaConfig, RawEma};
+use crate::loss::{self, LossConfig};
 use crate::lr_scheduler;
 use crate::model::{dtype, read_dtype};
+use crate::noise::{self, NoiseConfig};
 use crate::older;
 use crate::optimizer::{self, OnOptimizerChange};
 use crate::param_group::{self, ParamGroup, RawParamGroup};
@@ -67,8 +69,55 @@ section! {
         min_snr_gamma: Number,
         /// Refused: its weight grows without bound at noisy timesteps. `min_snr_gamma` is the bounded one.
         snr_gamma: Number,
+        /// The same with a soft minimum ("Scalable High-Resolution Pixel-Space Image Synthesis with Hourglass Diffusion Transformers").
+        soft_min_snr_gamma: Number,
+        /// "Debias the Training of Diffusion Models" (Yu et al., 2023).
+        #[serde(alias = "debiased_estimation")]
+        debiased_estimation_loss: Flag,
+        /// `mse` (or `l2`), `mae` (`l1`), `huber`, `smooth_l1` or `pseudo_huber`.
+        loss_type: String,
+        /// How the threshold of the Huber losses depends on the timestep: `constant`, `exponential` or `snr`.
+        huber_schedule: String,
+        /// Threshold of the Huber losses: errors below it are squared.
+        huber_c: Number,
+        /// Factor on the threshold of the schedules `constant` and `exponential`.
+        huber_scale: Number,
+        /// Weighs the middle timesteps most: a bell with a mean of 1.
+        linear_timesteps: Flag,
+        /// The same on the noisy side only.
+        linear_timesteps2: Flag,
+        /// Weight of the pictures of datasets with `is_reg`.
+        #[serde(alias = "prior_loss_weight")]
+        reg_weight: Number,
+        /// Holds the model to the frozen base model's predictions where the trigger word is replaced by its class.
+        diff_output_preservation: Flag,
+        /// Weight of `diff_output_preservation`.
+        diff_output_preservation_multiplier: Number,
+        /// The word in the trigger word's place.
+        diff_output_preservation_class: String,
         /// Strength of a constant added to each channel's noise, for darker darks and brighter brights; 0: none.
         noise_offset: Number,
+        /// Levels of "Multi-Resolution Noise for Diffusion Model Training" (Whitaker, 2023); 0: off.
+        multires_noise_iterations: Whole,
+        /// Weight of each level of `multires_noise_iterations`, as a share of the one before.
+        multires_noise_discount: Number,
+        /// "Input Perturbation Reduces Exposure Bias in Diffusion Models" (Ning et al., 2023); 0: off.
+        #[serde(alias = "input_perturbation")]
+        ip_noise_gamma: Number,
+        /// "Common Diffusion Noise Schedules and Sample Steps are Flawed" (Lin et al., 2023); for v-prediction models.
+        zero_terminal_snr: Flag,
+        /// `uniform`, or `sigmoid`: more in the middle.
+        #[serde(alias = "timestep_sampling")]
+        timestep_type: String,
+        /// Of `timestep_type: sigmoid`: above 0 favours noisy timesteps.
+        logit_mean: Number,
+        /// Of `timestep_type: sigmoid`: smaller favours the middle.
+        #[serde(alias = "sigmoid_scale")]
+        logit_std: Number,
+        /// `content` favours noisy timesteps, `style` the others; `balanced`.
+        content_or_style: String,
+        /// The same for datasets with `is_reg`.
+        content_or_style_reg: String,
         /// Whether the UNet gets adapters.
         train_unet: Flag,
         /// Whether the text encoder gets adapters.
@@ -77,7 +126,7 @@ section! {
         cache_text_embeddings: Flag,
         /// Type of activations: `fp32` or `bf16`.
         dtype: String,
-        /// true, false, or a list of patterns that segment names are matched with.
+        /// `auto` (as few as `memory.budget` allows, else all), true, false, or a list of patterns that segment names are matched with.
         gradient_checkpointing: FlagOrTexts,
         /// What happens to captions beyond the encoder's limit: `chunk` or `truncate`.
         long_captions: String,
@@ -86,14 +135,16 @@ section! {
         /// Steps with a non-finite loss or gradient, in a row, that end the run.
         max_non_finite_steps: Whole,
         /// First timestep that is trained.
-        #[serde(alias = "min_denoising_steps")]
         min_timestep: Whole,
         /// Last timestep that is trained.
-        #[serde(alias = "max_denoising_steps")]
         max_timestep: Whole,
         /// Steps between measuring the loss on the pictures that datasets[].validation sets aside; 0: never.
         #[serde(alias = "validate_every_n_steps")]
         validate_every: Whole,
+        /// ai-toolkit's form of `max_timestep`, counted from the noisy end.
+        min_denoising_steps: Whole,
+        /// ai-toolkit's form of `min_timestep`, counted from the noisy end.
+        max_denoising_steps: Whole,
         /// No samples before the first step.
         skip_first_sample: Flag,
         /// No samples at all.
@@ -114,18 +165,11 @@ section! {
         refiner_lr: "there is no refiner",
         embedding_lr: "no embedding is trained",
         adapter_lr: "no such adapter is trained",
-        content_or_style: "timesteps are drawn evenly",
-        content_or_style_reg: "timesteps are drawn evenly",
-        timestep_type: "it belongs to flow matching",
-        linear_timesteps: "it belongs to flow matching",
-        linear_timesteps2: "it belongs to flow matching",
         next_sample_timesteps: "it belongs to flow matching",
         bypass_guidance_embedding: "it belongs to another family of models",
         switch_boundary_every: "it belongs to another family of models",
         merge_network_on_save_strength: "nothing is merged",
         max_loss_debug: "there is no such limit",
-        diff_output_preservation_multiplier: "diff_output_preservation is not supported yet",
-        diff_output_preservation_class: "diff_output_preservation is not supported yet",
         blank_prompt_preservation_multiplier: "blank_prompt_preservation is not supported yet",
         guidance_loss_target: "do_guidance_loss is not supported yet",
         guidance_loss_schedule: "do_guidance_loss is not supported yet",
@@ -139,11 +183,13 @@ section! {
         diffusion_feature_extractor_weight: "there is no feature extractor",
         inverted_mask_prior_multiplier: "there are no masks yet",
         audio_loss_multiplier: "these are pictures",
+        allow_tf32: "products of f32 numbers are computed in f32; train.dtype: bf16 is the faster type",
+        tf32: "products of f32 numbers are computed in f32; train.dtype: bf16 is the faster type",
     }
     not yet {
-        learnable_snr_gos: false, loss_type: "mse" | "l2", loss_target: "noise", reg_weight: 1.0, num_train_timesteps: 1000,
+        learnable_snr_gos: false, loss_target: "noise", num_train_timesteps: 1000,
         single_item_batching: false, start_step: 0, merge_network_on_save: false, max_loss: 0,
-        train_turbo: false, free_u: false, inverted_mask_prior: false, diff_output_preservation: false, blank_prompt_preservation: false,
+        train_turbo: false, free_u: false, inverted_mask_prior: false, blank_prompt_preservation: false,
         do_prior_divergence: false, do_fft_loss: false, t0_loss_target: false, pred_scaler: 1.0, correct_pred_norm: false,
         target_norm_std: false, do_guidance_loss: false, do_differential_guidance: false, diffusion_feature_extractor_path: "",
         do_cfg: false, do_random_cfg: false, cfg_scale: 1.0, max_cfg_scale: 1.0, cfg_rescale: "", dynamic_noise_offset: false,
@@ -160,9 +206,16 @@ section! {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Checkpointing {
+    /// As few as `memory.budget` allows; all if there is no budget.
+    #[serde(serialize_with = "auto")]
+    Auto,
     All(bool),
-    /// Patterns that segment names are matched with.
+    /// Patterns that segment names are matched with; a budget may add others.
     Segments(Vec<String>),
+}
+
+fn auto<S: serde::Serializer>(serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str("auto")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -200,9 +253,10 @@ pub struct TrainConfig {
     pub ema_config: EmaConfig,
     /// 0: not clipped.
     pub max_grad_norm: f64,
-    /// 0: off.
-    pub min_snr_gamma: f64,
-    pub noise_offset: f64,
+    #[serde(flatten)]
+    pub loss: LossConfig,
+    #[serde(flatten)]
+    pub noise: NoiseConfig,
     pub train_unet: bool,
     pub train_text_encoder: bool,
     pub cache_text_embeddings: bool,
@@ -212,9 +266,6 @@ pub struct TrainConfig {
     pub long_captions: LongCaptions,
     pub max_token_length: Option<usize>,
     pub max_non_finite_steps: u64,
-    /// First and last (inclusive) timestep that is trained.
-    pub min_timestep: usize,
-    pub max_timestep: usize,
     pub validate_every: u64,
     pub skip_first_sample: bool,
     pub disable_sampling: bool,
@@ -238,10 +289,12 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
         bail!("train.snr_gamma: {gamma} is refused: its weight γ/SNR grows without bound at noisy timesteps; use train.min_snr_gamma");
     }
     raw.check_foreign("train", notices)?;
+    let loss = loss::resolve(&raw)?;
+    let noise = noise::resolve(&raw, notices)?;
     raw.dtype = older::precision(raw.mixed_precision.take(), raw.dtype.take(), notices)?;
     raw.optimizer = older::optimizer(raw.use_8bit_optimizer.map(|f| f.0), "train", raw.optimizer.take(), notices)?;
     let ema_config = ema::resolve(raw.ema_config, notices)?;
-    check_noise_scheduler(raw.noise_scheduler.as_deref())?;
+    check_noise_scheduler(raw.noise_scheduler.as_deref(), &loss)?;
     let (steps, epochs) = length(raw.steps, raw.epochs)?;
     let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params)?;
     let part_rates = [("train.lr", raw.lr), ("train.unet_lr", raw.unet_lr), ("train.text_encoder_lr", raw.text_encoder_lr)];
@@ -265,9 +318,6 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
     let base_lr = base_lr([train_unet, train_text_encoder], [unet_lr, text_encoder_lr]);
     let shape = [base_lr, steps as f64];
     let scheduler = lr_scheduler::resolve(raw.lr_scheduler.as_deref(), raw.lr_scheduler_params, raw.lr_warmup_steps, shape, notices)?;
-    let (min_timestep, max_timestep) = (raw.min_timestep.map_or(0, |t| t.0), raw.max_timestep.map_or(999, |t| t.0));
-    ensure!(max_timestep <= 999, "train.max_timestep: {max_timestep} is beyond the last timestep, 999");
-    ensure!(min_timestep <= max_timestep, "train.min_timestep ({min_timestep}) is more than train.max_timestep ({max_timestep})");
     let config = TrainConfig {
         steps,
         epochs,
@@ -287,14 +337,21 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
         parameter_swapping_factor: swapping_factor(raw.parameter_swapping_factor)?,
         ema_config,
         max_grad_norm: not_negative("train.max_grad_norm", raw.max_grad_norm, 1.0)?,
-        min_snr_gamma: not_negative("train.min_snr_gamma", raw.min_snr_gamma, 0.0)?,
-        noise_offset: not_negative("train.noise_offset", raw.noise_offset, 0.0)?,
+        loss,
+        noise,
         train_unet,
         train_text_encoder,
         cache_text_embeddings: false,
         dtype: compute_dtype(raw.dtype.as_deref())?,
         gradient_checkpointing: match raw.gradient_checkpointing {
-            None => Checkpointing::All(true),
+            None => Checkpointing::Auto,
+            Some(FlagOrTexts::Text(text)) => {
+                ensure!(
+                    text.trim() == "auto",
+                    "train.gradient_checkpointing: `{text}` is none of auto, true, false and a list of patterns"
+                );
+                Checkpointing::Auto
+            }
             Some(FlagOrTexts::Flag(on)) => Checkpointing::All(on),
             Some(FlagOrTexts::Texts(names)) => Checkpointing::Segments(names),
         },
@@ -305,8 +362,6 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
         },
         max_token_length: raw.max_token_length.filter(|n| n.0 > 0).map(|n| n.0 as usize),
         max_non_finite_steps: count("train.max_non_finite_steps", raw.max_non_finite_steps, 5)? as u64,
-        min_timestep: min_timestep as usize,
-        max_timestep: max_timestep as usize,
         validate_every: raw.validate_every.map_or(100, |n| n.0),
         skip_first_sample: raw.skip_first_sample.is_some_and(|f| f.0),
         disable_sampling: raw.disable_sampling.is_some_and(|f| f.0),
@@ -404,9 +459,14 @@ fn swapping_factor(value: Option<Number>) -> Result<f64> {
     Ok(factor)
 }
 
-fn check_noise_scheduler(name: Option<&str>) -> Result<()> {
+fn check_noise_scheduler(name: Option<&str>, loss: &LossConfig) -> Result<()> {
     match name {
         None | Some("ddpm" | "ddim" | "euler" | "euler_a" | "dpmsolver") => Ok(()),
+        Some("flowmatch") if loss.snr_key().is_some() => bail!(
+            "train.{}: a flow-matching model has no noise schedule to take weights from, its timesteps' distribution does their work; and \
+             train.noise_scheduler: flowmatch is for such models, which are not supported yet",
+            loss.snr_key().unwrap_or_default()
+        ),
         Some("flowmatch") => bail!("train.noise_scheduler: flowmatch is for flow-matching models, which are not supported yet"),
         Some(other) => bail!("train.noise_scheduler: {other} is unknown; it is ddpm"),
     }

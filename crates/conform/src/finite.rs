@@ -5,7 +5,7 @@
 
 use crate::values::inputs;
 use base::{DType, Rng};
-use graph::ops::Case;
+use graph::ops::{Case, Loss};
 use graph::oracle::{self, Run};
 use graph::{Array, Builder, Graph, Meta, Op, Recompute, Source, ValueId, differentiate};
 use std::collections::HashMap;
@@ -15,14 +15,14 @@ pub fn differentiable_inputs(op: &Op) -> Vec<usize> {
     match op {
         Op::Activation(_) | Op::Cast(_) | Op::Geglu(_) | Op::Reshape(_) | Op::Scale(_) | Op::Slice(_) | Op::Upsample(_) => vec![0],
         // γ and β are frozen in every program, and so is the target of a loss.
-        Op::GroupNorm(_) | Op::LayerNorm(_) | Op::Mse(_) => vec![0],
+        Op::GroupNorm(_) | Op::LayerNorm(_) | Op::Loss(_) => vec![0],
         Op::Add(_) | Op::AddChannels(_) | Op::Concat(_) => vec![0, 1],
         Op::Attention(_) => vec![0, 1, 2],
         Op::Linear(linear) => low_rank(linear.lora.is_some(), linear.lora_at()),
         Op::Conv2d(conv) => low_rank(conv.lora.is_some(), conv.lora_at()),
         Op::Embedding(_) | Op::SumTokens(_) | Op::TimestepEmbedding(_) => vec![],
         Op::ActivationGrad(_) | Op::AttentionGrad(_) | Op::Conv2dGrad(_) | Op::GegluGrad(_) | Op::GroupNormGrad(_) => vec![],
-        Op::LayerNormGrad(_) | Op::LinearGrad(_) | Op::MseGrad(_) | Op::SliceGrad(_) | Op::UpsampleGrad(_) => vec![],
+        Op::LayerNormGrad(_) | Op::LinearGrad(_) | Op::LossGrad(_) | Op::SliceGrad(_) | Op::UpsampleGrad(_) => vec![],
     }
 }
 
@@ -34,6 +34,8 @@ fn low_rank(lora: bool, at: usize) -> Vec<usize> {
 struct Probe {
     forward: Graph,
     loss: ValueId,
+    /// The op itself, if it is a loss.
+    own: Option<Loss>,
     leaves: HashMap<String, Array>,
 }
 
@@ -60,8 +62,9 @@ impl Probe {
         }
         let output = builder.push(case.op.clone(), &ids)[0];
         builder.output("output", output);
-        let loss = if matches!(case.op, Op::Mse(_)) { output } else { squared_error(&mut builder, output, &mut leaves, rng) };
-        Probe { forward: builder.finish(), loss, leaves }
+        let own = if let Op::Loss(own) = case.op { Some(own) } else { None };
+        let loss = if own.is_some() { output } else { squared_error(&mut builder, output, &mut leaves, rng) };
+        Probe { forward: builder.finish(), loss, own, leaves }
     }
 
     fn run(&self, graph: &Graph, moved: &HashMap<String, Array>) -> Run {
@@ -73,17 +76,22 @@ impl Probe {
 
     /// The loss in f64.
     fn loss(&self, moved: &HashMap<String, Array>) -> f64 {
+        if let Some(loss) = self.own {
+            return self.own_loss(loss, moved);
+        }
         let run = self.run(&self.forward, moved);
-        let (Some(target), Some(weights)) = (self.leaves.get(TARGET), self.leaves.get(ITEM_WEIGHTS)) else {
-            return self.mse_in_f64(moved);
-        };
-        weighted_error(run.output("output"), target, weights)
+        weighted_error(run.output("output"), &self.leaves[TARGET], &self.leaves[ITEM_WEIGHTS], |d, _| d * d)
     }
 
-    /// The loss of the case of Mse itself.
-    fn mse_in_f64(&self, moved: &HashMap<String, Array>) -> f64 {
+    /// The loss of a case that is a loss itself.
+    fn own_loss(&self, loss: Loss, moved: &HashMap<String, Array>) -> f64 {
         let input = |i: usize| moved.get(&format!("input {i}")).unwrap_or(&self.leaves[&format!("input {i}")]);
-        weighted_error(input(0), input(1), input(2))
+        let (item, channels) = (input(0).data.len() / input(2).data.len(), input(0).shape.channels());
+        weighted_error(input(0), input(1), input(2), |d, i| {
+            let c = if loss.has_threshold() { input(3).data[i / item] } else { 0.0 };
+            let mask = loss.mask_at().map_or(1.0, |at| input(at).data[i / channels]);
+            f64::from(mask) * loss.error.value(d, f64::from(c))
+        })
     }
 
     /// The slope of the loss along `direction`, by differences.
@@ -110,11 +118,12 @@ fn squared_error(builder: &mut Builder, output: ValueId, leaves: &mut HashMap<St
     builder.mse(output, target, weights)[0]
 }
 
-fn weighted_error(pred: &Array, target: &Array, weights: &Array) -> f64 {
+/// Mean over all elements of their item's weight times `error`, a function of the difference and the element's index.
+fn weighted_error(pred: &Array, target: &Array, weights: &Array, error: impl Fn(f64, usize) -> f64) -> f64 {
     let item = pred.data.len() / weights.data.len();
     let each = pred.data.iter().zip(&target.data).enumerate();
-    each.map(|(i, (p, t))| f64::from(weights.data[i / item]) * (f64::from(*p) - f64::from(*t)).powi(2)).sum::<f64>()
-        / pred.data.len() as f64
+    let sum: f64 = each.map(|(i, (p, t))| f64::from(weights.data[i / item]) * error(f64::from(*p) - f64::from(*t), i)).sum();
+    sum / pred.data.len() as f64
 }
 
 /// Compares the gradients of the inputs `trained` of a case with differences along `directions` random directions.

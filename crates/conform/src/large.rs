@@ -19,6 +19,7 @@ pub fn cases(op: &str, types: CaseTypes) -> Vec<Case> {
     let float = |shape: &[usize]| tensor(shape, DType::F32);
     let positive = |shape: &[usize]| (Meta::new(Shape::new(shape), DType::F32), Fill::Positive);
     let kinds = [ActivationKind::Silu, ActivationKind::Gelu, ActivationKind::QuickGelu];
+    let losses = [Loss::MSE, Loss { error: PixelError::Absolute, masked: false }, Loss { error: PixelError::PseudoHuber, masked: true }];
     let (map, flat) = ([2, 23, 31, 96], [2, 700, 65]);
     match op {
         "Activation" => kinds.map(|kind| case(Activation { kind }, vec![act(&flat)])).into(),
@@ -45,8 +46,8 @@ pub fn cases(op: &str, types: CaseTypes) -> Vec<Case> {
             .into(),
         "LayerNorm" => vec![case(LayerNorm { eps: 1e-5 }, vec![act(&[2, 300, 200]), float(&[200]), float(&[200])])],
         "LayerNormGrad" => vec![case(LayerNormGrad, vec![act(&[2, 300, 200]), act(&[2, 300, 200]), float(&[200]), positive(&[600, 2])])],
-        "Mse" => vec![case(Mse, vec![act(&map), float(&map), positive(&[2])])],
-        "MseGrad" => vec![case(MseGrad, vec![act(&map), float(&map), positive(&[2])])],
+        "Loss" => losses.map(|loss| case(loss, loss.case_inputs(&map, types))).into(),
+        "LossGrad" => losses.map(|loss| case(LossGrad { loss }, loss.case_inputs(&map, types))).into(),
         "Reshape" => vec![case(Reshape { to: Shape::from([2 * 700, 65]) }, vec![act(&flat)])],
         "Scale" => vec![case(Scale { factor: 1.7 }, vec![act(&flat)])],
         "Slice" => vec![case(Slice { start: 11, channels: 50 }, vec![act(&[2, 900, 77])])],

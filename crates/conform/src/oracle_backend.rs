@@ -75,6 +75,10 @@ impl Backend for OracleBackend {
         bail!("the oracle is not made to be fast")
     }
 
+    fn typical_speed(&self, _: DType) -> Speed {
+        Speed { threads: 1, instruction: "plain f32".into(), flops: 1e9, read: 1e9, write: 1e9 }
+    }
+
     fn allocated_bytes(&self) -> u64 {
         self.buffers.iter().map(|b| b.len() as u64).sum()
     }

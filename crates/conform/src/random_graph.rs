@@ -163,10 +163,16 @@ impl Writer<'_> {
 impl RandomGraph {
     /// A graph whose activations and matrices have type `dtype`.
     pub fn new(dtype: DType, rng: &mut Rng) -> RandomGraph {
+        let parts = 2 + rng.below(4) as usize;
+        RandomGraph::of_parts(dtype, rng, parts)
+    }
+
+    /// The same of so many parts, of which about three quarters are segments.
+    pub fn of_parts(dtype: DType, rng: &mut Rng, parts: usize) -> RandomGraph {
         let mut builder = Builder::new(dtype, Box::new(move |_| dtype));
         let first = builder.input("x", [BATCH, SIZE[0], SIZE[1], 4], dtype);
         let mut writer = Writer { builder, rng, maps: vec![first], names: 0 };
-        for number in 0..2 + writer.pick(4) {
+        for number in 0..parts {
             if writer.pick(4) == 0 {
                 writer.step();
             } else {

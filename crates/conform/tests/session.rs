@@ -10,14 +10,14 @@ use cpu::Cpu;
 use engine::session::Data;
 use engine::{Program, Session, WeightSource};
 use graph::{Array, Graph, Meta, Recompute, Source, differentiate};
-use std::borrow::Cow;
 
 /// The weights of a random graph as a checkpoint.
 struct Weights<'a>(&'a RandomGraph);
 
 impl WeightSource for Weights<'_> {
-    fn read(&self, name: &str, meta: &Meta) -> Result<Cow<'_, [u8]>> {
-        Ok(Cow::Owned(encode(meta, self.0.leaf(&Source::Weight(name.into())))))
+    fn read(&self, name: &str, meta: &Meta, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(&encode(meta, self.0.leaf(&Source::Weight(name.into()))));
+        Ok(())
     }
 }
 

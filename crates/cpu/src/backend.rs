@@ -5,9 +5,10 @@ use crate::kernels::{Call, Kernel, kernel};
 use crate::memory::Block;
 use crate::speed;
 use crate::tensor::Tensor;
+use crate::threads;
 use anyhow::{Context, Result, bail, ensure};
 use base::DType;
-use engine::backend::{Scratch, Step};
+use engine::backend::{Fill, Scratch, Step};
 use engine::{Backend, BufferId, Speed, View};
 use graph::{Meta, Op};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -58,13 +59,6 @@ impl Cpu {
         slot.and_then(Option::as_ref).with_context(|| format!("there is no buffer {}", buffer.0))
     }
 
-    fn range_mut(&mut self, buffer: BufferId, offset: u64, bytes: u64) -> Result<&mut [u8]> {
-        let slot = self.buffers.get_mut(buffer.0 as usize).and_then(Option::as_mut);
-        let block = slot.with_context(|| format!("there is no buffer {}", buffer.0))?;
-        check_range(block, buffer, offset, bytes)?;
-        Ok(&mut block.as_mut_slice()[offset as usize..(offset + bytes) as usize])
-    }
-
     fn tensor<'a>(&self, view: &'a View) -> Result<Tensor<'a>> {
         let block = self.block(view.buffer)?;
         check_range(block, view.buffer, view.offset, view.meta.bytes())?;
@@ -113,6 +107,13 @@ impl Cpu {
         }
         Ok(all)
     }
+}
+
+fn range_mut(buffers: &mut [Option<Block>], buffer: BufferId, offset: u64, bytes: u64) -> Result<&mut [u8]> {
+    let slot = buffers.get_mut(buffer.0 as usize).and_then(Option::as_mut);
+    let block = slot.with_context(|| format!("there is no buffer {}", buffer.0))?;
+    check_range(block, buffer, offset, bytes)?;
+    Ok(&mut block.as_mut_slice()[offset as usize..(offset + bytes) as usize])
 }
 
 fn check_range(block: &Block, buffer: BufferId, offset: u64, bytes: u64) -> Result<()> {
@@ -178,8 +179,8 @@ impl Backend for Cpu {
     }
 
     fn scratch_bytes(&self, op: &Op, inputs: &[&Meta], outputs: &[&Meta]) -> u64 {
-        // In the pool, so that a kernel sees the pool's number of threads.
-        self.pool.install(|| kernel(op).scratch_bytes(inputs, outputs))
+        // As on one of the pool's threads.
+        self.isa.with(|| threads::stated(self.threads(), || kernel(op).scratch_bytes(inputs, outputs)))
     }
 
     fn allocate(&mut self, bytes: u64) -> Result<BufferId> {
@@ -199,8 +200,13 @@ impl Backend for Cpu {
     }
 
     fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.range_mut(buffer, offset, bytes.len() as u64)?.copy_from_slice(bytes);
+        range_mut(&mut self.buffers, buffer, offset, bytes.len() as u64)?.copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn fill(&mut self, buffer: BufferId, offset: u64, bytes: u64, fill: Fill) -> Result<()> {
+        let range = range_mut(&mut self.buffers, buffer, offset, bytes)?;
+        self.pool.install(|| fill(range))
     }
 
     fn read(&self, buffer: BufferId, offset: u64, bytes: &mut [u8]) -> Result<()> {
@@ -211,7 +217,7 @@ impl Backend for Cpu {
     }
 
     fn clear(&mut self, buffer: BufferId, offset: u64, bytes: u64) -> Result<()> {
-        self.range_mut(buffer, offset, bytes)?.fill(0);
+        range_mut(&mut self.buffers, buffer, offset, bytes)?.fill(0);
         Ok(())
     }
 
@@ -238,6 +244,10 @@ impl Backend for Cpu {
 
     fn measure_speed(&self, dtype: DType) -> Result<Speed> {
         speed::measure(&self.pool, self.isa.multiplying(dtype))
+    }
+
+    fn typical_speed(&self, dtype: DType) -> Speed {
+        speed::typical(self.threads(), self.isa.multiplying(dtype))
     }
 
     fn allocated_bytes(&self) -> u64 {

@@ -37,6 +37,19 @@ pub fn measure(pool: &ThreadPool, isa: Isa) -> Result<Speed> {
     Ok(Speed { threads, instruction: instruction(isa).into(), flops, read, write })
 }
 
+/// What matrix kernels and memory-bound ones usually reach by thread, rounded: only ratios count, and `bench` measures the real ones.
+pub fn typical(threads: usize, isa: Isa) -> Speed {
+    let flops = match isa {
+        Isa::Portable => 15e9,
+        Isa::Avx2 => 60e9,
+        Isa::Avx512 => 110e9,
+        Isa::Avx512Bf16 | Isa::Avx512Vnni => 200e9,
+        Isa::Amx => 600e9,
+    };
+    let (flops, bytes) = (flops * threads as f64, 8e9 * threads as f64);
+    Speed { threads, instruction: instruction(isa).into(), flops, read: bytes, write: bytes }
+}
+
 /// The instruction that a path multiplies with.
 pub fn instruction(isa: Isa) -> &'static str {
     match isa {

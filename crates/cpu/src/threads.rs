@@ -2,11 +2,25 @@
 //!
 //! Tasks are cut by shape alone and each sums in a fixed order, so results do not depend on the number of workers. Scratch does.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of workers of [`for_each`]: the threads of the pool that the caller runs in.
+thread_local! {
+    static STATED: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Number of workers of [`for_each`]: the threads of the pool that the caller runs in, or as many as [`stated`] says.
 pub fn count() -> usize {
-    rayon::current_num_threads()
+    STATED.get().unwrap_or_else(rayon::current_num_threads)
+}
+
+/// Runs `body` with kernels that are only asked what they need counting so many workers: the way into a pool and back would cost more
+/// than the answer, and planning asks for every node.
+pub fn stated<R>(workers: usize, body: impl FnOnce() -> R) -> R {
+    let before = STATED.replace(Some(workers));
+    let result = body();
+    STATED.set(before);
+    result
 }
 
 /// Calls `body(task, worker)` once for each task below `tasks`. At most one task runs on a worker at a time, and `worker < count()`, so a
@@ -38,6 +52,13 @@ pub fn for_each(tasks: usize, body: impl Fn(usize, usize) + Sync) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stated_number_of_workers_holds_while_the_body_runs() {
+        let before = count();
+        assert_eq!(stated(before + 3, count), before + 3);
+        assert_eq!(count(), before);
+    }
 
     #[test]
     fn runs_every_task_once_and_never_two_on_one_worker() {

@@ -246,18 +246,19 @@ impl Dataset {
 
     /// Every text that a run can meet, sorted; `None` if captions are drawn from too many to list.
     pub fn texts(&self) -> Option<Vec<String>> {
-        let mut texts = BTreeSet::new();
-        for item in 0..self.items.len() {
-            let options = self.caption_options(item);
-            if options.is_random() {
-                return None;
-            }
-            texts.insert(options.whole(&self.entry(item).caption.text));
-            if options.caption_dropout_rate > 0.0 {
-                texts.insert(options.dropped());
-            }
+        let items = 0..self.items.len();
+        if items.clone().any(|item| self.caption_options(item).is_random()) {
+            return None;
         }
+        let texts: BTreeSet<String> = items.flat_map(|item| self.texts_of(item)).collect();
         Some(texts.into_iter().collect())
+    }
+
+    /// The texts of one item as long as nothing is drawn but whether the caption is dropped.
+    pub fn texts_of(&self, item: usize) -> Vec<String> {
+        let options = self.caption_options(item);
+        let dropped = (options.caption_dropout_rate > 0.0).then(|| options.dropped());
+        [options.whole(&self.entry(item).caption.text)].into_iter().chain(dropped).collect()
     }
 
     /// Every picture that a run can meet: item and whether it is mirrored.

@@ -5,6 +5,8 @@
 
 use crate::colour::{self, flatten};
 use crate::format::{Kind, cut_short, several_pages, sniff};
+pub use crate::gate::LIMIT as MOST_BYTES;
+
 use crate::gate::DECODING;
 use crate::png;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -65,8 +67,7 @@ fn decode_as(format: ImageFormat, bytes: &[u8], background: [u8; 3]) -> Result<D
     ensure!(width > 0 && height > 0, "damaged {} file: it declares {width}×{height} pixels", name(format));
     let pixels = u64::from(width) * u64::from(height);
     ensure!(pixels <= MOST_PIXELS, "it declares {width}×{height} pixels, more than the {MOST_PIXELS} that are accepted");
-    // The decoded picture, its colours in 8 bits and its alpha.
-    let _room = DECODING.enter(pixels * (u64::from(decoder.color_type().bytes_per_pixel()) + 4));
+    let _room = DECODING.enter(held(pixels, decoder.color_type().bytes_per_pixel()));
     let orientation = orientation(format, bytes, &mut decoder);
     let icc = decoder.icc_profile().ok().flatten();
     let mut warnings = frames(format, bytes);
@@ -84,6 +85,16 @@ fn decode_as(format: ImageFormat, bytes: &[u8], background: [u8; 3]) -> Result<D
     warnings.extend(warning);
     flatten(&mut planes, background);
     Ok(Decoded { rgb: Rgb { width, height, pixels: planes.rgb }, alpha: planes.alpha, warnings })
+}
+
+/// Bytes that a picture takes while it is decoded: itself, its colours in 8 bits and its alpha.
+fn held(pixels: u64, pixel_bytes: u8) -> u64 {
+    pixels * (u64::from(pixel_bytes) + 4)
+}
+
+/// What decoding a usual picture (three channels of 8 bits) of this size takes.
+pub fn bytes(width: u32, height: u32) -> u64 {
+    held(u64::from(width) * u64::from(height), 3)
 }
 
 /// A CMYK picture by its profile; nothing if it is none, or if the profile can't be used (then the usual conversion stays).

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Bytes that decoding may take at once, over all threads. A picture that needs more on its own is decoded alone.
-const LIMIT: u64 = 1 << 30;
+pub const LIMIT: u64 = 1 << 30;
 
 pub struct Gate {
     limit: u64,

@@ -8,8 +8,9 @@ use crate::bucket::{Bucket, fit};
 use crate::decode::{self, LARGEST_FILE};
 use crate::scan::{self, Picture, Rejected};
 use anyhow::{Context, Result, ensure};
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::F32;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -117,16 +118,16 @@ fn grey(pixel: &[u8]) -> u8 {
 
 /// The part of a mask that lies under what is used of its picture, as means in 0…1.
 fn shrink(values: &[u8], mask: (u32, u32), picture: &Picture, bucket: Bucket, size: (u32, u32)) -> Result<Vec<f32>> {
-    let floats: Vec<f32> = values.iter().map(|v| f32::from(*v) / 255.0).collect();
+    let pixels: Vec<F32> = values.iter().map(|v| F32::new(f32::from(*v) / 255.0)).collect();
     let (across, down) = (f64::from(mask.0) / f64::from(picture.width), f64::from(mask.1) / f64::from(picture.height));
     let [left, top, width, height] = fit((picture.width, picture.height), bucket).crop;
     let [left, width] = within(left * across, width * across, f64::from(mask.0));
     let [top, height] = within(top * down, height * down, f64::from(mask.1));
-    let source = ImageRef::new(mask.0, mask.1, bytemuck::cast_slice(&floats), PixelType::F32).context("a mask has too few pixels")?;
-    let mut target = Image::new(size.0, size.1, PixelType::F32);
+    let source = TypedImageRef::new(mask.0, mask.1, &pixels).context("a mask has too few pixels")?;
+    let mut target = TypedImage::<F32>::new(size.0, size.1);
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Box)).crop(left, top, width, height);
-    Resizer::new().resize(&source, &mut target, &options).context("a mask can't be brought to the size of the latents")?;
-    Ok(target.buffer().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    Resizer::new().resize_typed(&source, &mut target, &options).context("a mask can't be brought to the size of the latents")?;
+    Ok(target.pixels().iter().map(|pixel| pixel.0).collect())
 }
 
 /// A stretch cut to what there is: scaling it may have carried it over the edge by a rounding.

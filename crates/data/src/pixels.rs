@@ -6,8 +6,9 @@
 use crate::bucket::{Bucket, fit};
 use crate::decode::Rgb;
 use anyhow::{Context, Result};
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 
 /// Names what turns a decoded picture into these pixels; part of the key of whatever is computed from them.
 pub const VERSION: &str = "sRGB centre-crop lanczos3 2";
@@ -33,12 +34,14 @@ pub fn to_bucket(picture: &Rgb, bucket: Bucket, flip: bool) -> Result<Rgb> {
 
 fn resample(picture: &Rgb, bucket: Bucket) -> Result<Rgb> {
     let [left, top, width, height] = fit((picture.width, picture.height), bucket).crop;
-    let source =
-        ImageRef::new(picture.width, picture.height, &picture.pixels, PixelType::U8x3).context("a decoded picture has too few pixels")?;
-    let mut target = Image::new(bucket.width, bucket.height, PixelType::U8x3);
+    // Of one pixel type: a resizer that finds the type at run time compiles the code of all of them.
+    let source = TypedImageRef::<U8x3>::from_buffer(picture.width, picture.height, &picture.pixels)
+        .context("a decoded picture has too few pixels")?;
+    let mut pixels = vec![0; bucket.width as usize * bucket.height as usize * 3];
+    let mut target = TypedImage::<U8x3>::from_buffer(bucket.width, bucket.height, &mut pixels).context("a bucket has too few pixels")?;
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Lanczos3)).crop(left, top, width, height);
-    Resizer::new().resize(&source, &mut target, &options).with_context(|| format!("can't bring the picture to {bucket}"))?;
-    Ok(Rgb { width: bucket.width, height: bucket.height, pixels: target.into_vec() })
+    Resizer::new().resize_typed(&source, &mut target, &options).with_context(|| format!("can't bring the picture to {bucket}"))?;
+    Ok(Rgb { width: bucket.width, height: bucket.height, pixels })
 }
 
 /// Exchanges left and right.

@@ -6,14 +6,23 @@
 //! The caller owns the model: training code asks for noise, timesteps, noisy latents and targets; sampling code calls the
 //! model between [`Sampler::scale_input`] and [`Sampler::step`].
 
+mod draw;
 pub mod guidance;
+pub mod huber;
 pub mod noise;
 pub mod noise_schedule;
 pub mod prediction;
+pub mod pyramid;
 pub mod sampler;
 pub mod timesteps;
 pub mod weighting;
 
+pub use draw::Draw;
+pub use huber::{Huber, HuberSchedule};
+pub use noise::NoiseShape;
 pub use noise_schedule::{NoiseSchedule, SchedulerConfig};
 pub use prediction::Prediction;
+pub use pyramid::Pyramid;
 pub use sampler::{SAMPLERS, Sampler};
+pub use timesteps::Distribution;
+pub use weighting::{Bell, Weighting};

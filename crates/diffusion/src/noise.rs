@@ -1,20 +1,41 @@
-//! Noise that is a pure function of (seed, step, item): a resumed run draws the same, in any order, on any thread.
+//! The noise of training and of samples.
 
+use crate::Draw;
+use crate::pyramid::Pyramid;
 use base::Rng;
 
-/// Fills one channels-last latent (`out.len()` = pixels · `channels`) with the training noise of `item` in optimizer
-/// step `step`. `offset` adds offset·N(0, 1), one draw for each channel, to all its pixels (Guttenberg, "Diffusion with
-/// Offset Noise", 2023).
-pub fn training_noise(seed: u64, step: u64, item: u64, channels: usize, offset: f32, out: &mut [f32]) {
-    assert!(channels > 0 && out.len().is_multiple_of(channels), "a latent has whole pixels");
-    Rng::new(seed, "noise", &[step, item]).fill_normal(out);
-    if offset == 0.0 {
-        return;
+/// What training noise is beside white.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NoiseShape {
+    /// Adds offset·N(0, 1), one draw for each channel, to all its pixels (Guttenberg, "Diffusion with Offset Noise", 2023).
+    pub offset: f32,
+    pub pyramid: Option<Pyramid>,
+}
+
+/// Fills one channels-last latent of `height · width` pixels with the training noise of an item.
+pub fn training_noise(draw: Draw, [height, width]: [usize; 2], shape: &NoiseShape, out: &mut [f32]) {
+    let pixels = height * width;
+    assert!(pixels > 0 && out.len().is_multiple_of(pixels), "a latent has whole pixels");
+    let channels = out.len() / pixels;
+    draw.rng("noise").fill_normal(out);
+    if shape.offset != 0.0 {
+        let mut rng = draw.rng("noise offset");
+        let shifts: Vec<f32> = (0..channels).map(|_| shape.offset * rng.normal()).collect();
+        for pixel in out.chunks_exact_mut(channels) {
+            pixel.iter_mut().zip(&shifts).for_each(|(value, shift)| *value += shift);
+        }
     }
-    let mut rng = Rng::new(seed, "noise offset", &[step, item]);
-    let shifts: Vec<f32> = (0..channels).map(|_| offset * rng.normal()).collect();
-    for pixel in out.chunks_exact_mut(channels) {
-        pixel.iter_mut().zip(&shifts).for_each(|(value, shift)| *value += shift);
+    if let Some(pyramid) = &shape.pyramid {
+        pyramid.apply(draw, [height, width], out);
+    }
+}
+
+/// Writes `noise` + γ·ξ with fresh white noise ξ: what is mixed into the latent while `noise` stays the target (Ning et al., "Input
+/// Perturbation Reduces Exposure Bias in Diffusion Models", 2023).
+pub fn perturbed(draw: Draw, gamma: f32, noise: &[f32], out: &mut [f32]) {
+    let mut rng = draw.rng("input perturbation");
+    for (out, noise) in out.iter_mut().zip(noise) {
+        *out = noise + gamma * rng.normal();
     }
 }
 
@@ -27,26 +48,43 @@ pub fn sample_noise(seed: u64, out: &mut [f32]) {
 mod tests {
     use super::*;
 
-    fn noise(step: u64, item: u64, offset: f32) -> Vec<f32> {
-        let mut out = vec![0.0; 4 * 300];
-        training_noise(7, step, item, 4, offset, &mut out);
+    const SIZE: [usize; 2] = [15, 20];
+
+    fn noise(step: u64, item: u64, shape: &NoiseShape) -> Vec<f32> {
+        let mut out = vec![0.0; 4 * SIZE[0] * SIZE[1]];
+        training_noise(Draw { seed: 7, step, item }, SIZE, shape, &mut out);
         out
     }
 
     #[test]
     fn noise_repeats_and_differs_between_steps_and_items() {
-        assert_eq!(noise(3, 1, 0.1), noise(3, 1, 0.1));
-        assert_ne!(noise(3, 1, 0.0), noise(3, 2, 0.0));
-        assert_ne!(noise(3, 1, 0.0), noise(4, 1, 0.0));
+        let offset = NoiseShape { offset: 0.1, ..NoiseShape::default() };
+        let pyramid = NoiseShape { pyramid: Some(Pyramid { iterations: 6, discount: 0.4 }), ..NoiseShape::default() };
+        for shape in [NoiseShape::default(), offset, pyramid] {
+            assert_eq!(noise(3, 1, &shape), noise(3, 1, &shape));
+            assert_ne!(noise(3, 1, &shape), noise(3, 2, &shape));
+            assert_ne!(noise(3, 1, &shape), noise(4, 1, &shape));
+        }
     }
 
     #[test]
     fn the_offset_shifts_whole_channels() {
-        let (plain, shifted) = (noise(3, 1, 0.0), noise(3, 1, 0.5));
-        let shifts: Vec<f32> = plain.iter().zip(&shifted).map(|(p, s)| s - p).collect();
+        let shifted = noise(3, 1, &NoiseShape { offset: 0.5, ..NoiseShape::default() });
+        let shifts: Vec<f32> = noise(3, 1, &NoiseShape::default()).iter().zip(&shifted).map(|(p, s)| s - p).collect();
         for pixel in shifts.chunks_exact(4) {
             assert!(pixel.iter().zip(&shifts[..4]).all(|(a, b)| (a - b).abs() < 1e-5));
         }
         assert!(shifts[0] != shifts[1] && shifts[..4].iter().all(|s| s.abs() > 1e-4), "{:?}", &shifts[..4]);
+    }
+
+    #[test]
+    fn perturbation_adds_noise_of_its_own_with_the_spread_that_it_says() {
+        let clean = noise(3, 1, &NoiseShape::default());
+        let mut out = vec![0.0; clean.len()];
+        perturbed(Draw { seed: 7, step: 3, item: 1 }, 0.1, &clean, &mut out);
+        let added: Vec<f32> = out.iter().zip(&clean).map(|(o, c)| o - c).collect();
+        let variance = added.iter().map(|a| a * a).sum::<f32>() / added.len() as f32;
+        let overlap = added.iter().zip(&clean).map(|(a, c)| a * c).sum::<f32>() / added.len() as f32;
+        assert!((variance / 0.01 - 1.0).abs() < 0.15 && overlap.abs() < 0.01, "variance {variance}, overlap {overlap}");
     }
 }

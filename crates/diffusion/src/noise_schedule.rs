@@ -142,6 +142,17 @@ impl NoiseSchedule {
         self.prediction
     }
 
+    /// The same schedule with a terminal SNR of zero (Lin et al., "Common Diffusion Noise Schedules and Sample Steps are Flawed", 2023):
+    /// the last timestep is pure noise, so that the model learns to begin from it. For v-prediction only: pure noise tells a model of
+    /// the noise nothing that it doesn't see.
+    pub fn with_zero_terminal_snr(&self) -> Result<NoiseSchedule> {
+        ensure!(
+            self.prediction == Prediction::Velocity,
+            "a terminal SNR of zero needs a v-prediction model, and this one predicts epsilon: at pure noise it could learn nothing"
+        );
+        NoiseSchedule::new(&SchedulerConfig { rescale_betas_zero_snr: true, ..self.config.clone() })
+    }
+
     pub fn config(&self) -> &SchedulerConfig {
         &self.config
     }
@@ -208,6 +219,15 @@ mod tests {
         let schedule = NoiseSchedule::new(&config).unwrap();
         assert!((1..1000).all(|t| schedule.snr(t) < schedule.snr(t - 1)));
         assert_eq!((schedule.snr(999), schedule.shares(999)), (0.0, (0.0, 1.0)));
+    }
+
+    #[test]
+    fn zero_terminal_snr_is_for_velocity_only() {
+        let schedule = |prediction| NoiseSchedule::new(&SchedulerConfig::stable_diffusion(prediction)).unwrap();
+        let plain = schedule(Prediction::Velocity);
+        let rescaled = plain.with_zero_terminal_snr().unwrap();
+        assert_eq!((rescaled.snr(999), rescaled.snr(0)), (0.0, plain.snr(0)));
+        assert!(schedule(Prediction::Epsilon).with_zero_terminal_snr().unwrap_err().to_string().contains("v-prediction"));
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub struct Scratch {
     pub bytes: u64,
 }
 
+/// Writes all bytes of a range of memory.
+pub type Fill<'a> = &'a mut (dyn FnMut(&mut [u8]) -> Result<()> + Send);
+
 /// A device. Output 0 may share its bytes with an input that the op names in `in_place`; other views never overlap an output.
 pub trait Backend {
     /// `cpu`, with what it found (for the run's first lines).
@@ -51,6 +54,14 @@ pub trait Backend {
 
     /// Copies host bytes to the device.
     fn write(&mut self, buffer: BufferId, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Lets `fill` make the bytes of a range: in their place where the device's memory is the host's, and on the device's own threads if
+    /// it has any and `fill` is parallel.
+    fn fill(&mut self, buffer: BufferId, offset: u64, bytes: u64, fill: Fill) -> Result<()> {
+        let mut staged = vec![0; usize::try_from(bytes)?];
+        fill(&mut staged)?;
+        self.write(buffer, offset, &staged)
+    }
 
     /// Copies device bytes to the host, after everything submitted before.
     fn read(&self, buffer: BufferId, offset: u64, bytes: &mut [u8]) -> Result<()>;
@@ -78,6 +89,9 @@ pub trait Backend {
 
     /// What this device can do at most, measured now: multiply-adds as its kernels do them on activations of `dtype`, and memory.
     fn measure_speed(&self, dtype: DType) -> Result<Speed>;
+
+    /// What kernels usually reach on such a device, from a table: the same in every run, so that plans don't depend on the hour.
+    fn typical_speed(&self, dtype: DType) -> Speed;
 
     /// Bytes allocated now, over all buffers.
     fn allocated_bytes(&self) -> u64;

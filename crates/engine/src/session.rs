@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use base::{DType, Shape};
 use graph::plan::align;
 use graph::{Graph, Meta, Place, Source, ValueId};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Gives the frozen tensors of a checkpoint.
-pub trait WeightSource {
-    /// The elements of a tensor in the memory layout and type that `meta` asks for; an error names the tensor and what does not fit.
-    fn read(&self, name: &str, meta: &Meta) -> Result<Cow<'_, [u8]>>;
+pub trait WeightSource: Sync {
+    /// Writes the elements of a tensor, in the memory layout and type that `meta` asks for, to `out`, which has just their length. An
+    /// error names the tensor and what does not fit.
+    fn read(&self, name: &str, meta: &Meta, out: &mut [u8]) -> Result<()>;
 }
 
 /// A trained tensor's place in the flat parameter slice, in elements.
@@ -149,9 +149,7 @@ impl Session {
             arena: allocate("activations", memory.arena)?,
         };
         for (name, (offset, meta)) in &weights {
-            let bytes = source.read(name, meta)?;
-            anyhow::ensure!(bytes.len() as u64 == meta.bytes(), "{name}: {} bytes were read where {} belong", bytes.len(), meta.bytes());
-            backend.write(buffers.weights, *offset, &bytes)?;
+            backend.fill(buffers.weights, *offset, meta.bytes(), &mut |out| source.read(name, meta, out))?;
         }
         let bind = |program: &Program| Binder { program, weights: &weights, params: &params, buffers }.bind();
         let programs = programs.iter().map(bind).collect();

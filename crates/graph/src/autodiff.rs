@@ -4,7 +4,7 @@
 //! recomputed values, so the first ones die early. What nobody reads is removed at the end (a segment's last linear layer is never
 //! computed twice).
 
-use crate::graph::{Graph, Node, NodeId, Source, Value, ValueId};
+use crate::graph::{Graph, Node, NodeId, SegmentId, Source, Value, ValueId};
 use crate::ops::Op;
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,6 +31,7 @@ impl Recompute {
 /// What an op's gradient rule sees: its own node (with recomputed values where chosen) and the gradients of its outputs.
 pub struct Adjoint<'a> {
     graph: &'a mut Graph,
+    segment: Option<SegmentId>,
     pub inputs: Vec<ValueId>,
     pub outputs: Vec<ValueId>,
     upstream: Vec<Option<ValueId>>,
@@ -50,7 +51,7 @@ impl Adjoint<'_> {
     }
 
     pub fn push(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<ValueId> {
-        self.graph.push(op.into(), inputs, None, true)
+        self.graph.push(op.into(), inputs, self.segment, true)
     }
 
     /// States the gradient of input `index`.
@@ -130,7 +131,7 @@ impl Walk {
         let outputs = node.outputs.iter().map(twin).collect();
         let wanted: Vec<bool> = node.inputs.iter().map(|v| self.wanted[v.0 as usize]).collect();
         let gradients = vec![None; node.inputs.len()];
-        let mut adjoint = Adjoint { graph, inputs, outputs, upstream, wanted, gradients };
+        let mut adjoint = Adjoint { graph, segment: node.segment, inputs, outputs, upstream, wanted, gradients };
         node.op.rule().gradient(&mut adjoint);
         let Adjoint { gradients, wanted, .. } = adjoint;
         for ((input, gradient), wanted) in node.inputs.iter().zip(gradients).zip(wanted) {
@@ -154,7 +155,7 @@ impl Walk {
         let nodes: Vec<Node> = graph.nodes[..self.forward].iter().filter(|n| n.segment.is_some_and(|s| s.0 == segment)).cloned().collect();
         for node in nodes {
             let inputs: Vec<ValueId> = node.inputs.iter().map(|v| self.recomputed_in(graph, segment, *v)).collect();
-            let outputs = graph.push(node.op, &inputs, None, true);
+            let outputs = graph.push(node.op, &inputs, node.segment, true);
             self.recomputed.extend(node.outputs.iter().copied().zip(outputs));
         }
     }

@@ -54,7 +54,7 @@ pub struct Node {
     pub op: Op,
     pub inputs: Vec<ValueId>,
     pub outputs: Vec<ValueId>,
-    /// The stretch of the forward that this node belongs to, if it may be recomputed.
+    /// The stretch of the forward that this node, or the node whose gradient it computes, belongs to, if it may be recomputed.
     pub segment: Option<SegmentId>,
     /// Backward nodes and recomputed forward nodes.
     pub backward: bool,

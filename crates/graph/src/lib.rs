@@ -14,6 +14,7 @@ pub mod ops;
 pub mod oracle;
 pub mod plan;
 pub mod print;
+pub mod recompute;
 pub mod verify;
 
 pub use autodiff::{Recompute, differentiate};

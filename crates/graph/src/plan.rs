@@ -68,10 +68,7 @@ pub struct Holder {
 
 impl Plan {
     pub fn new(graph: &Graph, scratch: Scratch) -> Plan {
-        let mut storages = Vec::new();
-        let (places, storage_of) = assign_storages(graph, &mut storages);
-        let scratch_storage: Vec<usize> =
-            graph.nodes.iter().enumerate().map(|(i, node)| add_scratch(graph, i, node, scratch, &mut storages)).collect();
+        let Lives { mut storages, places, storage_of, scratch_of } = Lives::new(graph, scratch);
         let (floor_bytes, peak_node) = most_alive(graph, &storages);
         let arena_bytes = place(&mut storages);
         let places = places
@@ -79,7 +76,7 @@ impl Plan {
             .zip(&storage_of)
             .map(|(place, storage)| storage.map_or(place, |s| Place::Arena(storages[s].offset)))
             .collect();
-        let scratch = scratch_storage.iter().map(|s| (storages[*s].offset, storages[*s].bytes)).collect();
+        let scratch = scratch_of.iter().map(|s| (storages[*s].offset, storages[*s].bytes)).collect();
         Plan { places, scratch, arena_bytes, floor_bytes, peak_node, storages }
     }
 
@@ -103,6 +100,16 @@ impl Plan {
         held
     }
 
+    /// Bytes that live at each node.
+    pub fn alive(&self, graph: &Graph) -> Vec<u64> {
+        alive(graph, &self.storages)
+    }
+
+    /// Bytes that are made before `node` and live until it at least.
+    pub fn across(&self, node: usize) -> u64 {
+        self.storages.iter().filter(|s| s.born < node && node <= s.dies).map(|s| s.bytes).sum()
+    }
+
     /// Checks that no two storages that live at the same time overlap, and that all stand inside the arena.
     pub fn verify(&self) -> Result<(), String> {
         let mut order: Vec<&Storage> = self.storages.iter().filter(|s| s.bytes > 0).collect();
@@ -118,6 +125,33 @@ impl Plan {
             }
         }
         Ok(())
+    }
+}
+
+/// The arena of a plan of `graph`, if it is at most `limit`; nothing is placed where what lives at one time is more already.
+pub fn arena_within(graph: &Graph, scratch: Scratch, limit: u64) -> Option<u64> {
+    let mut storages = Lives::new(graph, scratch).storages;
+    let (floor, _) = most_alive(graph, &storages);
+    (floor <= limit).then(|| place(&mut storages)).filter(|arena| *arena <= limit)
+}
+
+/// Every storage that a graph needs, not placed yet.
+struct Lives {
+    storages: Vec<Storage>,
+    /// One for each value: where it lives if not in a storage, and its storage.
+    places: Vec<Place>,
+    storage_of: Vec<Option<usize>>,
+    /// The storage of each node's scratch.
+    scratch_of: Vec<usize>,
+}
+
+impl Lives {
+    fn new(graph: &Graph, scratch: Scratch) -> Lives {
+        let mut storages = Vec::new();
+        let (places, storage_of) = assign_storages(graph, &mut storages);
+        let nodes = graph.nodes.iter().enumerate();
+        let scratch_of = nodes.map(|(i, node)| add_scratch(graph, i, node, scratch, &mut storages)).collect();
+        Lives { storages, places, storage_of, scratch_of }
     }
 }
 
@@ -197,20 +231,27 @@ fn add_scratch(graph: &Graph, index: usize, node: &Node, scratch: Scratch, stora
 }
 
 fn most_alive(graph: &Graph, storages: &[Storage]) -> (u64, Option<NodeId>) {
+    let mut best = (0, None);
+    for (i, alive) in alive(graph, storages).into_iter().enumerate() {
+        if alive > best.0 {
+            best = (alive, Some(NodeId(i as u32)));
+        }
+    }
+    best
+}
+
+fn alive(graph: &Graph, storages: &[Storage]) -> Vec<u64> {
     let mut change = vec![0i64; graph.nodes.len() + 2];
     for s in storages {
         change[s.born] += s.bytes as i64;
         change[s.dies + 1] -= s.bytes as i64;
     }
     let mut alive = 0;
-    let mut best = (0, None);
-    for (i, delta) in change.iter().enumerate().take(graph.nodes.len()) {
+    let count = |delta: &i64| {
         alive += delta;
-        if alive > best.0 {
-            best = (alive, Some(NodeId(i as u32)));
-        }
-    }
-    (best.0 as u64, best.1)
+        alive as u64
+    };
+    change[..graph.nodes.len()].iter().map(count).collect()
 }
 
 /// Sets every offset; returns the size of the arena.

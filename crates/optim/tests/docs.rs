@@ -1,6 +1,8 @@
 //! `docs/optimizers.md` and its Chinese twin say of every optimizer and schedule what the code says: names, sizes, settings, defaults and
 //! ranges. With VELATURA_WRITE_DOCS=1 the tables are written instead of compared.
 
+#![allow(clippy::unwrap_used)]
+
 use base::Shape;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -56,12 +58,15 @@ const CHINESE: Language = Language {
     ],
 };
 
+/// Reads settings, and gives them with their defaults.
+type Read = dyn Fn(&Map<String, Value>) -> anyhow::Result<Map<String, Value>>;
+
 /// A thing with settings.
 struct Subject<'a> {
     facts: Vec<String>,
     /// Settings that it can't do without.
     needed: Map<String, Value>,
-    read: &'a dyn Fn(&Map<String, Value>) -> anyhow::Result<Map<String, Value>>,
+    read: &'a Read,
 }
 
 impl Subject<'_> {

@@ -10,6 +10,7 @@ use crate::feed;
 use crate::interrupt::Interrupt;
 use crate::loader::{self, Loaded};
 use crate::metrics::processor_seconds;
+use crate::planned::Planned;
 use crate::prepare::Prepared;
 use crate::run;
 use crate::step::Trainer;
@@ -98,6 +99,7 @@ impl Bench {
     /// Runs one step to warm up, and `steps` that count.
     pub fn run(
         run: &Prepared,
+        planned: Planned,
         backend: Box<dyn Backend>,
         steps: u64,
         grouping: Grouping,
@@ -110,7 +112,7 @@ impl Bench {
         reporter.report(Event::End);
         let caches = Caches::open_untouched(run)?;
         let backend = caches.fill_views(run, &views(run, steps), backend, interrupt, reporter)?;
-        let trainer = run::trainer(run, backend, None, reporter)?;
+        let trainer = run::trainer(run, planned, backend, None, reporter)?;
         let mut timer = Timer { run, caches: &caches, trainer, speed: &speed, grouping, tallies: Tallies::new() };
         reporter.report(Event::Begin { what: "timing steps", total: steps });
         timer.step(0)?;
@@ -152,7 +154,7 @@ struct Timer<'a> {
 impl Timer<'_> {
     fn step(&mut self, step: u64) -> Result<StepSeconds> {
         let whole = Instant::now();
-        let (mut times, mut seconds) = (StepSeconds::default(), Vec::new());
+        let mut times = StepSeconds::default();
         let began = Instant::now();
         let loaded = loader::step(self.run, self.caches, step)?;
         times.data += began.elapsed().as_secs_f64();
@@ -162,12 +164,14 @@ impl Timer<'_> {
             }
             let began = Instant::now();
             feed::encode(self.run, number, &open.pictures, self.trainer.session(), &mut batch)?;
-            let program = self.trainer.accumulate_timed(&batch, &mut seconds)?;
-            let elapsed = began.elapsed().as_secs_f64();
-            let [forward, backward] = self.tally(program, &seconds);
-            times.forward += forward;
-            times.backward += backward;
-            times.other += elapsed - forward - backward;
+            let runs = self.trainer.accumulate_timed(&batch)?;
+            times.other += began.elapsed().as_secs_f64();
+            for (program, seconds) in runs {
+                let [forward, backward] = self.tally(program, &seconds);
+                times.forward += forward;
+                times.backward += backward;
+                times.other -= forward + backward;
+            }
         }
         let began = Instant::now();
         let update = self.trainer.update(self.run.lr.lr(step))?;

@@ -5,6 +5,7 @@
 //! memory that the pass takes does not depend on the number of pictures.
 
 use crate::event::{Event, Reporter};
+use crate::identity::Identities;
 use crate::interrupt::Interrupt;
 use crate::latents::{self, Latents};
 use crate::prepare::{Prepared, TEXT_PROGRAM};
@@ -24,7 +25,7 @@ use std::sync::{Mutex, PoisonError};
 pub const DECODE_AHEAD: usize = 8;
 
 /// Pictures that wait for others of their size, in groups: beyond this the fullest group goes to the encoder as it is.
-const MOST_WAITING_GROUPS: usize = 4;
+pub const MOST_WAITING_GROUPS: usize = 4;
 
 /// `cache.json`: what the pass did.
 #[derive(Clone, Debug, Serialize)]
@@ -55,7 +56,8 @@ impl Caches {
     pub fn open(run: &Prepared) -> Result<Caches> {
         let folder = &run.config.cache_dir;
         let cache = |kind: &str| if run.caches_on_disk() { Cache::on_disk(&folder.join(kind)) } else { Ok(Cache::in_memory()) };
-        let caches = Caches::new(run, cache)?;
+        let identities = if run.caches_on_disk() { Identities::kept(&folder.join("identity")) } else { Identities::forgotten() };
+        let caches = Caches::new(run, &identities, cache)?;
         if run.caches_on_disk() {
             collect::claim(folder, &run.folder(), &caches.keys(run)).context("the cache can't be written; set cache_dir")?;
         }
@@ -70,15 +72,17 @@ impl Caches {
 
     /// What earlier runs left is used; what is missing is made in memory, and nothing is written.
     pub fn open_untouched(run: &Prepared) -> Result<Caches> {
-        Caches::new(run, |folder| Ok(Cache::over(&run.config.cache_dir.join(folder))))
+        let folder = |name: &str| run.config.cache_dir.join(name);
+        Caches::new(run, &Identities::over(&folder("identity")), |name| Ok(Cache::over(&folder(name))))
     }
 
-    fn new(run: &Prepared, cache: impl Fn(&str) -> Result<Cache>) -> Result<Caches> {
+    fn new(run: &Prepared, identities: &Identities, cache: impl Fn(&str) -> Result<Cache>) -> Result<Caches> {
+        let identity = |component: &str| identities.of(run.model.source.of(component), component);
         // Texts of prompts come in any length; those of captions are cut to their limit by `Embeddings::encode`.
         let chunking = Chunking::of(&run.config.train, run.model.tokenizer.room());
         Ok(Caches {
-            latents: Latents::new(cache("latents")?, &run.model, &run.model.identity("vae")?),
-            texts: Embeddings::new(cache("text")?, &run.model, &run.model.identity("text_encoder")?, chunking),
+            latents: Latents::new(cache("latents")?, &run.model, &identity("vae")?),
+            texts: Embeddings::new(cache("text")?, &run.model, &identity("text_encoder")?, chunking),
             lost: Mutex::default(),
         })
     }
@@ -243,6 +247,11 @@ impl Caches {
 
     pub fn is_lost(&self, entry: usize) -> bool {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&entry)
+    }
+
+    /// Whether anything was made in this run.
+    pub fn has_encoded(&self) -> bool {
+        self.latents.cache.counts().encoded + self.texts.cache.counts().encoded > 0
     }
 
     pub fn report(&self, run: &Prepared) -> CacheReport {

@@ -1,6 +1,7 @@
 //! Everything that a run has to say, as values: the terminal, a log and the tests read the same stream.
 
 use crate::metrics::Row;
+use crate::usage::Usage;
 use std::path::Path;
 
 /// What happens in a run.
@@ -29,6 +30,8 @@ pub enum Event<'a> {
     Step(&'a Row),
     Saved(&'a Path),
     Sampled(&'a Path),
+    /// A stretch of work is over, and took this.
+    Memory(&'a str, Usage),
 }
 
 /// Who listens.

@@ -4,11 +4,13 @@ use crate::encode::Caches;
 use crate::latents;
 use crate::prepare::Prepared;
 use crate::programs::TextSide;
-use crate::step::{Batch, Form, Text};
+use crate::step::{Batch, Form, Preserved, Text};
 use crate::text;
 use anyhow::{Context, Result};
 use base::Rng;
+use config::{ContentOrStyle, DatasetConfig, LossConfig, NoiseConfig, TimestepType};
 use data::decode::Rgb;
+use diffusion::{Distribution, Draw, NoiseShape, Pyramid};
 use engine::Session;
 
 /// What a filled micro-batch still lacks.
@@ -30,39 +32,58 @@ pub fn fill(run: &Prepared, caches: &Caches, epoch: u64, number: u64, picked: &d
     batch.noise.resize(item * picked.items.len(), 0.0);
     batch.timesteps.clear();
     batch.weights.clear();
-    let mut open = Open::default();
+    let (mut open, mut missing) = (Open::default(), 0);
     clear(&mut batch.text, run.text);
+    clear_preserved(run, &mut batch.preserved);
+    let perturbation = train.noise.ip_noise_gamma as f32;
+    batch.mixed.resize(if perturbation > 0.0 { batch.noise.len() } else { 0 }, 0.0);
     for (i, picked) in picked.items.iter().enumerate() {
         let (range, position) = (i * item..(i + 1) * item, i as u64);
-        batch.weights.push(1.0);
+        let draw = Draw { seed, step: number, item: position };
+        let of = &run.dataset.items[picked.item];
+        let dataset = &run.config.datasets[of.dataset];
+        let mut is_there = true;
         let view = (picked.item, picked.flip);
-        if caches.is_lost(run.dataset.items[picked.item].entry) {
-            batch.weights[i] = 0.0;
-        } else if run.is_cached(&run.dataset.items[picked.item]) {
+        if caches.is_lost(of.entry) {
+            is_there = false;
+        } else if run.is_cached(of) {
             let mut rng = latent_rng(seed, number, i);
             caches.latents.sample(&run.dataset, view, &mut rng, &mut batch.latents[range.clone()])?;
         } else {
             match run.dataset.pixels(view.0, view.1) {
                 Ok(picture) => open.pictures.push((i, picture)),
                 Err(error) => {
-                    batch.weights[i] = 0.0;
+                    is_there = false;
                     open.failed.push((picked.item, error));
                 }
             }
         }
-        diffusion::noise::training_noise(seed, number, position, channels, train.noise_offset as f32, &mut batch.noise[range]);
-        batch.timesteps.push(diffusion::timesteps::uniform(seed, number, position, train.min_timestep..=train.max_timestep));
+        batch.weights.push(if is_there { weight(&train.loss, dataset) } else { 0.0 });
+        missing += usize::from(!is_there);
+        diffusion::noise::training_noise(draw, batch.form.size, &noise_shape(&train.noise), &mut batch.noise[range.clone()]);
+        if perturbation > 0.0 {
+            diffusion::noise::perturbed(draw, perturbation, &batch.noise[range.clone()], &mut batch.mixed[range]);
+        }
+        batch.timesteps.push(distribution(&train.noise, dataset).draw(draw, train.noise.min_timestep..=train.noise.max_timestep));
         let caption = run.dataset.caption(picked.item, seed, epoch, picked.occurrence);
         let chunks = run.text.chunks();
-        match &mut batch.text {
-            Text::Context(context) => caches.texts.append(&caption, chunks, context),
-            Text::Ids(ids) => text::ids(&run.model, &caption, chunks, ids),
+        let add = |caption: &str, text: &mut Text| {
+            match text {
+                Text::Context(context) => caches.texts.append(caption, chunks, context),
+                Text::Ids(ids) => text::ids(&run.model, caption, chunks, ids),
+            }
+            .with_context(|| format!("the caption of {}", run.dataset.entry(picked.item).picture.file))
+        };
+        add(&caption, &mut batch.text)?;
+        if let (Some(preserved), Some(caption)) = (&mut batch.preserved, run.preserved(picked.item, &caption)) {
+            add(&caption, &mut preserved.text)?;
+            // Regularisation pictures hold the class to what they show.
+            preserved.weights.push(if dataset.is_reg || !is_there { 0.0 } else { 1.0 });
         }
-        .with_context(|| format!("the caption of {}", run.dataset.entry(picked.item).picture.file))?;
     }
     let mut rng = Rng::new(seed, "dropout", &[number]);
     batch.dropout_seed = [rng.next_u32(), rng.next_u32()];
-    spread_weights(&mut batch.weights);
+    spread_weights(&mut batch.weights, missing);
     Ok(open)
 }
 
@@ -71,10 +92,10 @@ fn latent_rng(seed: u64, number: u64, position: usize) -> Rng {
     Rng::new(seed, "latent sample", &[number, position as u64])
 }
 
-/// A program takes the mean over its items: those that are there share what the others leave.
-fn spread_weights(weights: &mut [f32]) {
-    let there = weights.iter().filter(|weight| **weight != 0.0).count();
-    if there > 0 && there < weights.len() {
+/// A program takes the mean over its items: those that are there share what `missing` ones leave.
+fn spread_weights(weights: &mut [f32], missing: usize) {
+    let there = weights.len() - missing;
+    if missing > 0 && there > 0 {
         let share = weights.len() as f32 / there as f32;
         weights.iter_mut().for_each(|weight| *weight *= share);
     }
@@ -90,6 +111,37 @@ pub fn encode(run: &Prepared, number: u64, pictures: &[(usize, Rgb)], session: &
         moments.first().and_then(|moments| latents::draw(moments, &mut rng, out)).context("the VAE's encoder gave no moments")?;
     }
     Ok(())
+}
+
+fn noise_shape(noise: &NoiseConfig) -> NoiseShape {
+    let pyramid = Pyramid { iterations: noise.multires_noise_iterations, discount: noise.multires_noise_discount as f32 };
+    NoiseShape { offset: noise.noise_offset as f32, pyramid: (pyramid.iterations > 0).then_some(pyramid) }
+}
+
+/// How the timesteps of a dataset's items are spread.
+fn distribution(noise: &NoiseConfig, dataset: &DatasetConfig) -> Distribution {
+    let favoured = if dataset.is_reg { noise.content_or_style_reg } else { noise.content_or_style };
+    match (noise.timestep_type, favoured) {
+        (TimestepType::Sigmoid, _) => Distribution::LogitNormal { mean: noise.logit_mean, std: noise.logit_std },
+        (TimestepType::Uniform, ContentOrStyle::Balanced) => Distribution::Uniform,
+        (TimestepType::Uniform, ContentOrStyle::Content) => Distribution::Content,
+        (TimestepType::Uniform, ContentOrStyle::Style) => Distribution::Style,
+    }
+}
+
+/// How much the items of a dataset count.
+fn weight(loss: &LossConfig, dataset: &DatasetConfig) -> f32 {
+    (dataset.loss_multiplier * if dataset.is_reg { loss.reg_weight } else { 1.0 }) as f32
+}
+
+/// Empties the text whose prediction is preserved, if one is.
+fn clear_preserved(run: &Prepared, preserved: &mut Option<Preserved>) {
+    if !run.config.train.loss.diff_output_preservation {
+        return;
+    }
+    let preserved = preserved.get_or_insert_with(|| Preserved { text: Text::Ids(Vec::new()), weights: Vec::new() });
+    clear(&mut preserved.text, run.text);
+    preserved.weights.clear();
 }
 
 /// Empties the text side, keeping its vector.
@@ -108,9 +160,12 @@ pub fn empty() -> Batch {
         form: Form { batch: 0, size: [0; 2] },
         latents: Vec::new(),
         noise: Vec::new(),
+        mixed: Vec::new(),
         timesteps: Vec::new(),
         weights: Vec::new(),
+        mask: Vec::new(),
         text: Text::Context(Vec::new()),
+        preserved: None,
         dropout_seed: [0; 2],
     }
 }

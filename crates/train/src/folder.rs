@@ -59,6 +59,10 @@ impl RunFolder {
         self.path.join("metrics.jsonl")
     }
 
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join("tensorboard")
+    }
+
     pub fn samples(&self) -> PathBuf {
         self.path.join("samples")
     }
@@ -84,6 +88,12 @@ impl RunFolder {
         let mut steps: Vec<u64> = entries.filter_map(|e| self.step_of(&e.file_name().to_string_lossy())).collect();
         steps.sort_unstable();
         steps
+    }
+
+    /// Bytes of the LoRA files that the run has left here so far.
+    pub fn lora_bytes(&self) -> u64 {
+        let files = self.steps().into_iter().map(|step| self.step_lora(step)).chain([self.final_lora()]);
+        files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum()
     }
 
     /// Removes the LoRA files of all but the newest `keep` steps. Only names that this run writes are touched.

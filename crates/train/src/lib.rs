@@ -5,34 +5,44 @@
 //! in [`loader`].
 
 pub mod bench;
+pub mod course;
 pub mod encode;
 pub mod event;
 pub mod feed;
 pub mod folder;
 pub mod groups;
+pub mod host;
+pub mod identity;
 pub mod interrupt;
 pub mod latents;
 pub mod loader;
 pub mod lora;
+pub mod loss;
 pub mod memory;
 pub mod metrics;
 pub mod model;
 pub mod plan;
+pub mod planned;
 pub mod prepare;
 pub mod programs;
+pub mod recompute;
 pub mod run;
 pub mod sample;
 pub mod save;
 pub mod source;
+pub mod space;
 pub mod state;
 pub mod step;
 pub mod studio;
+pub mod tensorboard;
 pub mod text;
+pub mod usage;
 pub mod validate;
 
 pub use folder::Start;
 pub use model::Model;
 pub use plan::Plan;
+pub use planned::Planned;
 pub use prepare::Prepared;
 pub use run::{Finished, train};
 

@@ -1,9 +1,11 @@
 //! What a run takes of memory, before it starts: exact for tensors, by purpose and by program.
 
+use crate::loader;
 use crate::prepare::Prepared;
+use crate::recompute::Report;
 use anyhow::{Result, ensure};
 use base::human;
-use engine::{Backend, Memory, Program, Session};
+use engine::{Memory, Program, Session};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,53 +44,71 @@ pub struct MemoryPlan {
     pub inputs: u64,
     /// Activations and scratch: the largest program's.
     pub arena: u64,
-    /// The host's copies of adapters and gradients, which the optimizer works on, and averages of the adapters.
+    /// The host's copies of adapters and gradients, which the optimizer works on, averages of the adapters, and the batch.
     pub host: u64,
+    /// What saving a checkpoint or drawing a sample makes and drops again.
+    pub between_steps: u64,
+    /// Latents and embeddings, where the config keeps them in memory.
+    pub cached: u64,
     pub training: u64,
+    /// Pictures on their way to the encoder.
+    pub pictures: u64,
     pub encoding: u64,
+    /// The larger of the two.
     pub peak: u64,
+    /// What the program itself had in memory when this was planned: code, threads, the tokenizer, the list of pictures.
+    pub process: u64,
+    /// Training and the program; the peak and the program: what the budget counts.
+    pub whole_training: u64,
+    pub whole: u64,
+    pub recompute: Report,
     pub arenas: Vec<Arena>,
 }
 
 impl MemoryPlan {
-    pub fn new(run: &Prepared, backend: &dyn Backend) -> Result<MemoryPlan> {
-        let (programs, _) = run.session_programs(backend)?;
-        let encoders = run.encode_programs(backend)?;
-        let (session, encoding) = (Session::memory_of(&programs)?, Session::memory_of(&encoders)?);
-        let elements: u64 = run.adapters.iter().flat_map(|a| a.params()).map(|(_, shape)| shape.elements() as u64).sum();
-        let chosen = run.chosen()?;
-        let optimizer_state = chosen.held_bytes(&run.layout()?);
-        let copies = 2 + u64::from(chosen.averages()) + u64::from(run.config.train.ema_config.use_ema);
-        let host = copies * 4 * elements;
-        let training = session.total() + optimizer_state + host;
+    pub fn new(run: &Prepared, programs: &[Program], encoders: &[Program], recompute: Report, process: u64) -> Result<MemoryPlan> {
+        let (session, encoding) = (Session::memory_of(programs)?, Session::memory_of(encoders)?);
+        let optimizer_state = run.optimizer_bytes()?;
+        // A batch is held as it was drawn and as it goes into the session; others wait behind it.
+        let ahead = loader::reach(&run.config).window as u64 * run.config.train.gradient_accumulation as u64;
+        let host = run.host_bytes()? + (2 + ahead) * session.inputs;
+        let (between_steps, cached, pictures) = (run.between_steps_bytes()?, run.cached_bytes(), run.picture_bytes());
+        let training = session.total() + optimizer_state + host + between_steps + cached;
+        let encoding = encoding.total() + pictures + cached;
         let Memory { weights, params, gradients, inputs, arena } = session;
         Ok(MemoryPlan {
             base_weights: weights,
-            base_weights_by_type: Session::weight_bytes(&programs)?.into_iter().map(|(dtype, bytes)| (dtype.name(), bytes)).collect(),
+            base_weights_by_type: Session::weight_bytes(programs)?.into_iter().map(|(dtype, bytes)| (dtype.name(), bytes)).collect(),
             adapters: params,
             gradients,
             optimizer_state,
             inputs,
             arena,
             host,
+            between_steps,
+            cached,
             training,
-            encoding: encoding.total(),
-            peak: training.max(encoding.total()),
-            arenas: programs.iter().chain(&encoders).map(arena_of).collect(),
+            pictures,
+            encoding,
+            peak: training.max(encoding),
+            process,
+            whole_training: training + process,
+            whole: training.max(encoding) + process,
+            recompute,
+            arenas: programs.iter().chain(encoders).map(arena_of).collect(),
         })
     }
 
-    /// Refuses a run that can't fit into the user's budget or into what the machine has free.
-    pub fn check(&self, budget: u64) -> Result<()> {
-        let advice = "; train.gradient_checkpointing: true, a smaller resolution or batch_size, or a lower rank need less";
-        ensure!(
-            budget == 0 || self.peak <= budget,
-            "this run needs {}, more than memory.budget ({}){advice}",
-            human(self.peak),
-            human(budget)
-        );
+    /// Refuses a run that can't fit into what the machine has free.
+    pub fn check(&self) -> Result<()> {
         let free = free_bytes().unwrap_or(u64::MAX);
-        ensure!(self.peak <= free, "this run needs {}, but only {} of memory are free{advice}", human(self.peak), human(free));
+        ensure!(
+            self.peak <= free,
+            "this run needs {}, but only {} of memory are free; train.gradient_checkpointing: true, a smaller resolution or batch_size, or a \
+             lower rank need less",
+            human(self.peak),
+            human(free)
+        );
         Ok(())
     }
 }
@@ -124,13 +144,17 @@ impl fmt::Display for MemoryPlan {
             ("inputs", self.inputs),
             ("activations and scratch", self.arena),
             ("host copies", self.host),
+            ("saving and drawing, between steps", self.between_steps),
+            ("encoded pictures and texts", self.cached),
             ("training", self.training),
             ("encoding, before training", self.encoding),
-            ("peak (the program itself not counted)", self.peak),
+            ("the program itself", self.process),
+            ("peak, all together", self.whole),
         ];
         rows.iter().try_for_each(|(name, bytes)| writeln!(f, "  {name:<40}{:>10}", human(*bytes)))?;
         let types: Vec<String> = self.base_weights_by_type.iter().map(|(name, bytes)| format!("{} {name}", human(*bytes))).collect();
         writeln!(f, "base weights by type: {}", types.join(", "))?;
+        writeln!(f, "{}", self.recompute)?;
         writeln!(f, "activations and scratch by program")?;
         self.arenas.iter().try_for_each(|arena| writeln!(f, "  {:<44}{:>10}", arena.program, human(arena.bytes)))?;
         let largest = self.arenas.iter().max_by_key(|arena| arena.bytes);

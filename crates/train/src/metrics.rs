@@ -1,5 +1,6 @@
 //! `metrics.jsonl`: one row for each optimizer step. Rows beyond the step that a run resumes from are cut off first.
 
+use crate::space;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,6 +30,9 @@ pub struct Row {
     /// Of the pictures that are set aside, where it was measured after this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_loss: Option<f64>,
+    /// Mean loss against the frozen model's predictions; absent unless they are to be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preservation_loss: Option<f64>,
     /// The rate of this step's update (before the groups' own factors).
     pub lr: f64,
     /// What an adaptive optimizer has arrived at (`d`, `rate`), by name; absent for others.
@@ -53,6 +57,8 @@ pub fn finite(value: f64) -> Option<f64> {
 pub struct Metrics {
     path: PathBuf,
     file: File,
+    /// Rows that a full disk has not taken yet.
+    pending: String,
 }
 
 impl Metrics {
@@ -65,11 +71,29 @@ impl Metrics {
             base::fs::write_atomic(path, rows.concat().as_bytes())?;
         }
         let file = OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("can't open {}", path.display()))?;
-        Ok(Metrics { path: path.into(), file })
+        Ok(Metrics { path: path.into(), file, pending: String::new() })
     }
 
     pub fn append(&mut self, row: &Row) -> Result<()> {
-        self.file.write_all(to_line(row)?.as_bytes()).with_context(|| format!("can't write {}", self.path.display()))
+        self.pending += &to_line(row)?;
+        match self.flush() {
+            // Rows are small: they wait in memory for room.
+            Err(error) if space::is_full(&error) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Writes the rows that still wait.
+    pub fn flush(&mut self) -> Result<()> {
+        let whole = self.file.metadata().map(|about| about.len());
+        let result = self.file.write_all(self.pending.as_bytes());
+        match (&result, whole) {
+            (Ok(()), _) => self.pending.clear(),
+            // Half a row must not stand in the middle; if even this fails, reading finds it.
+            (Err(_), Ok(whole)) => drop(self.file.set_len(whole)),
+            (Err(_), Err(_)) => {}
+        }
+        result.with_context(|| format!("can't write {}", self.path.display()))
     }
 }
 
@@ -100,8 +124,17 @@ fn lines(path: &Path) -> Result<Vec<(Row, String)>> {
 
 /// Peak resident memory of this process (VmHWM), or 0 where the system does not say.
 pub fn peak_bytes() -> u64 {
+    status_bytes("VmHWM:")
+}
+
+/// Resident memory of this process now (VmRSS), or 0 where the system does not say.
+pub fn resident_bytes() -> u64 {
+    status_bytes("VmRSS:")
+}
+
+fn status_bytes(key: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kilobytes = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let kilobytes = status.lines().find_map(|l| l.strip_prefix(key)?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }
 
@@ -124,6 +157,7 @@ mod tests {
             epoch: 0.5,
             loss: Some(0.1),
             validation_loss: None,
+            preservation_loss: None,
             lr: 1e-4,
             adapted: BTreeMap::from([("d".to_string(), 0.5)]),
             grad_norm: None,
@@ -145,6 +179,22 @@ mod tests {
         let mut metrics = Metrics::open(&path, 2).unwrap();
         metrics.append(&row(3)).unwrap();
         assert_eq!(read(&path).unwrap(), [row(1), row(2), row(3)]);
+    }
+
+    #[test]
+    fn rows_wait_for_room_on_a_full_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let full = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let mut metrics = Metrics { path: path.clone(), file: full, pending: String::new() };
+        metrics.append(&row(1)).unwrap();
+        metrics.append(&row(2)).unwrap();
+        assert!(space::is_full(&metrics.flush().unwrap_err()));
+        metrics.file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        metrics.append(&row(3)).unwrap();
+        assert_eq!(read(&path).unwrap(), [row(1), row(2), row(3)]);
+        metrics.flush().unwrap();
+        assert_eq!(read(&path).unwrap().len(), 3);
     }
 
     #[test]

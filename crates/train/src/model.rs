@@ -66,11 +66,6 @@ impl Model {
         }
         Ok(hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect())
     }
-
-    /// Identity of a component for cache keys.
-    pub fn identity(&self, component: &str) -> Result<String> {
-        self.source.of(component).identity(component)
-    }
 }
 
 fn check_arch(config: &ModelConfig, family: Family, path: &Path) -> Result<()> {

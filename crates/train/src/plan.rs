@@ -5,7 +5,6 @@ use crate::prepare::Prepared;
 use crate::text::TextReport;
 use anyhow::Result;
 use data::{Bucket, ImageRow};
-use engine::Backend;
 use serde::Serialize;
 use std::fmt;
 
@@ -24,6 +23,8 @@ pub struct BucketRow {
 pub struct RatePlan {
     pub schedule: String,
     pub warmup_steps: u64,
+    /// What `rates` are shares of; a group's own rate is `lr` of it.
+    pub base_lr: f64,
     /// Before the groups' own factors; the first is that of step 1.
     pub rates: Vec<f64>,
     pub groups: Vec<GroupRow>,
@@ -51,7 +52,15 @@ impl RatePlan {
         });
         let groups = rows.collect();
         let schedule = run.lr.name().to_string();
-        Ok(RatePlan { schedule, warmup_steps: run.lr.warmup_steps(), rates: run.lr.rates().collect(), groups })
+        Ok(RatePlan { schedule, warmup_steps: run.lr.warmup_steps(), base_lr: run.lr.base_lr(), rates: run.lr.rates().collect(), groups })
+    }
+}
+
+impl RatePlan {
+    /// The rates of one of the groups, step by step.
+    pub fn curve(&self, group: &GroupRow) -> Vec<f64> {
+        let factor = if self.base_lr > 0.0 { group.lr / self.base_lr } else { 0.0 };
+        self.rates.iter().map(|rate| rate * factor).collect()
     }
 }
 
@@ -80,7 +89,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(run: &Prepared, backend: &dyn Backend) -> Result<Plan> {
+    pub fn new(run: &Prepared, memory: MemoryPlan) -> Result<Plan> {
         let counts = run.dataset.bucket_counts();
         let buckets = run.batches.shapes().into_iter().map(|(bucket, batches)| BucketRow {
             bucket,
@@ -88,9 +97,8 @@ impl Plan {
             batches,
         });
         let steps_per_epoch = run.batches.steps_per_epoch();
-        let memory = MemoryPlan::new(run, backend)?;
         let mut notices = run.notices.clone();
-        notices.extend(memory.check(run.config.memory.budget).err().map(|error| format!("it does not fit: {error}")));
+        notices.extend(memory.check().err().map(|error| format!("it does not fit: {error}")));
         Ok(Plan {
             images: run.dataset.rows(),
             buckets: buckets.collect(),

@@ -4,8 +4,10 @@ use crate::event::{Event, Reporter};
 use crate::groups;
 use crate::latents;
 use crate::lora;
+use crate::loss;
 use crate::model::Model;
-use crate::programs::{self, TextSide};
+use crate::programs::{self, Frame, TextSide};
+use crate::recompute::Forward;
 use crate::sample;
 use crate::source::Stored;
 use crate::step::Form;
@@ -18,11 +20,13 @@ use data::{
     CaptionOptions, Dataset, DatasetOptions, FolderNames, Item, Limits, MissingCaptions, OnBadImage, Purpose, Replacement, Role, Scheme,
     View,
 };
+use diffusion::{NoiseSchedule, Prediction};
 use engine::{Backend, Program};
+use graph::ops;
 use models::adapters::Factor;
 use models::{AdapterSpec, Adapters, Module};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A run that could start.
@@ -49,11 +53,13 @@ impl Prepared {
     pub fn new(loaded: config::Loaded, model_path: &Path, vae_path: Option<&Path>, reporter: &mut dyn Reporter) -> Result<Prepared> {
         let config::Loaded { mut config, mut notices } = loaded;
         // The model first: its headers are read in no time, and a wrong file is the commonest mistake.
-        let model = Model::open(model_path, vae_path, &config.model)?;
+        let mut model = Model::open(model_path, vae_path, &config.model)?;
+        if config.train.noise.zero_terminal_snr {
+            model.schedule = model.schedule.with_zero_terminal_snr().context("in train.zero_terminal_snr")?;
+        }
         notices.extend(model.warnings.iter().cloned());
         check_buckets(&config, &model)?;
-        let (last, timesteps) = (config.train.max_timestep, model.schedule.timesteps());
-        ensure!(last < timesteps, "train.max_timestep: {last} is beyond the model's last timestep, {}", timesteps - 1);
+        check_timesteps(config.train.noise.max_timestep, &model.schedule)?;
         reporter.report(Event::Begin { what: "scanning pictures", total: config.datasets.len() as u64 });
         let options: Vec<DatasetOptions> = config.datasets.iter().map(|d| dataset_options(d, &model)).collect();
         let dataset = Dataset::build(&options)?;
@@ -162,29 +168,44 @@ impl Prepared {
         forms.into_iter().collect()
     }
 
-    /// The programs of the training session, and which one trains which form.
-    pub fn session_programs(&self, backend: &dyn Backend) -> Result<(Vec<Program>, HashMap<Form, usize>)> {
+    /// Forward and loss at one form.
+    pub fn training_forward(&self, form: Form) -> Forward {
+        programs::training(&self.model, &self.adapters, self.frame(form), self.loss_op())
+    }
+
+    fn frame(&self, form: Form) -> Frame {
+        Frame { form, text: self.text, activations: self.config.train.dtype }
+    }
+
+    /// The frozen model's predictions at every form, if they are to be kept.
+    pub fn frozen_programs(&self, backend: &dyn Backend) -> Vec<(Form, Program)> {
+        let kept = self.config.train.loss.diff_output_preservation;
+        let forms = self.forms().into_iter().filter(|_| kept);
+        forms.map(|form| (form, Program::new(frozen_name(form), programs::frozen(&self.model, self.frame(form)), backend))).collect()
+    }
+
+    /// The programs of the training session that do not train: encoders of what is not cached, samples, validation.
+    pub fn sample_programs(&self, backend: &dyn Backend) -> Result<Vec<Program>> {
         let mut all = Vec::new();
-        let mut index = HashMap::new();
-        let train = &self.config.train;
-        for form in self.forms() {
-            let graph = programs::training(&self.model, &self.adapters, form, self.text, train.dtype, &train.gradient_checkpointing)?;
-            index.insert(form, all.len());
-            all.push(Program::new(train_name(form), graph, backend));
-        }
+        let dtype = self.config.train.dtype;
         all.extend(self.encoders(false, backend)?);
         if self.samples_on() {
-            all.extend(sample::plan(&self.model, &self.sampling_adapters(), &self.samples, train.dtype, backend)?);
+            all.extend(sample::plan(&self.model, &self.sampling_adapters(), &self.samples, dtype, backend)?);
         }
         if self.validates() {
             all.extend(validate::plan(self, backend)?);
         }
         let encodes_to_validate = self.validates() && matches!(self.text, TextSide::Encoded { .. });
         if encodes_to_validate || self.samples_on() && self.text_encoder_trains() {
-            let graph = programs::text(&self.model, &self.sampling_adapters(), 1, train.dtype, self.model.stored);
+            let graph = programs::text(&self.model, &self.sampling_adapters(), 1, dtype, self.model.stored);
             all.push(Program::new(TEXT_PROGRAM, graph, backend));
         }
-        Ok((all, index))
+        Ok(all)
+    }
+
+    /// Trained numbers.
+    pub fn adapter_elements(&self) -> u64 {
+        self.adapters.iter().flat_map(|a| a.params()).map(|(_, shape)| shape.elements() as u64).sum()
     }
 
     /// The programs of the session that fills the caches: the VAE's encoder for every tile, and the text encoder.
@@ -235,6 +256,16 @@ impl Prepared {
         self.config.datasets.iter().any(|dataset| dataset.cache_latents_to_disk)
     }
 
+    /// The loss at the end of the training programs.
+    pub fn loss_op(&self) -> ops::Loss {
+        ops::Loss { error: loss::pixel_error(self.config.train.loss.loss_type), masked: false }
+    }
+
+    /// A caption of `item` with the trigger word's class in its place, if the model's output is to be preserved there.
+    pub fn preserved(&self, item: usize, caption: &str) -> Option<String> {
+        preserved(&self.config, self.dataset.caption_options(item), caption)
+    }
+
     pub fn text_encoder_trains(&self) -> bool {
         self.config.train.train_text_encoder
     }
@@ -244,6 +275,9 @@ impl Prepared {
         matches!(self.text, TextSide::Cached { .. }).then(|| {
             let mut texts = self.dataset.texts().unwrap_or_default();
             texts.push(String::new());
+            let items = 0..self.dataset.items.len();
+            let kept = items.flat_map(|item| self.dataset.texts_of(item).into_iter().filter_map(move |text| self.preserved(item, &text)));
+            texts.extend(kept.collect::<Vec<_>>());
             texts
         })
     }
@@ -259,6 +293,11 @@ impl Prepared {
     /// The optimizer as the config names it, without state.
     pub fn chosen(&self) -> Result<optim::Chosen> {
         optim::choose(&self.config.train.optimizer, &self.config.train.optimizer_params).context("in train.optimizer_params")
+    }
+
+    /// The learning-rate schedule, laid out for so many steps.
+    pub fn lr_schedule(&self, steps: u64) -> Result<optim::Schedule> {
+        lr_schedule(&self.config, steps)
     }
 
     pub fn optimizer(&self) -> Result<optim::Optimizer> {
@@ -277,6 +316,10 @@ fn flatten(key: &str, value: &Value, out: &mut BTreeMap<String, String>) {
     }
 }
 
+fn frozen_name(form: Form) -> String {
+    format!("frozen {}x{} batch {}", form.size[1], form.size[0], form.batch)
+}
+
 /// Name of the program that encodes one chunk of text.
 pub const TEXT_PROGRAM: &str = "text";
 
@@ -293,6 +336,18 @@ fn count_epochs(config: &mut RunConfig, steps_per_epoch: u64) {
         let counted = std::mem::take(epochs).saturating_mul(steps_per_epoch);
         *steps = if counted > 0 { counted } else { *steps };
     }
+}
+
+/// The last timestep that is trained must exist, and leave the model something to learn from.
+fn check_timesteps(last: usize, schedule: &NoiseSchedule) -> Result<()> {
+    ensure!(last < schedule.timesteps(), "train.max_timestep: {last} is beyond the model's last timestep, {}", schedule.timesteps() - 1);
+    ensure!(
+        schedule.snr(last) > 0.0 || schedule.prediction() == Prediction::Velocity,
+        "at timestep {last} the model's noise schedule (rescale_betas_zero_snr) is pure noise, at which a model that predicts epsilon learns \
+         nothing: set train.max_timestep to {}, or model.prediction_type to v_prediction if that is what it predicts",
+        last.saturating_sub(1)
+    );
+    Ok(())
 }
 
 fn check_buckets(config: &RunConfig, model: &Model) -> Result<()> {
@@ -383,11 +438,25 @@ fn adapter_spec(config: &RunConfig) -> AdapterSpec {
     }
 }
 
+/// A caption with the trigger word's class in its place, if the config wants the model's output preserved there.
+fn preserved(config: &RunConfig, options: &CaptionOptions, caption: &str) -> Option<String> {
+    let loss = &config.train.loss;
+    let trigger = options.trigger_word.as_deref().unwrap_or_default();
+    let replaced = || if trigger.is_empty() { caption.to_string() } else { caption.replace(trigger, &loss.diff_output_preservation_class) };
+    loss.diff_output_preservation.then(replaced)
+}
+
 /// Cached where nothing stands against it; the number of chunks is the longest caption's.
 fn text_side(config: &RunConfig, model: &Model, dataset: &Dataset) -> Result<(TextSide, TextReport)> {
     let chunking = Chunking::of(&config.train, model.tokenizer.room());
     let whole = (0..dataset.items.len()).map(|item| dataset.caption_options(item).whole(&dataset.entry(item).caption.text));
-    let texts: BTreeSet<String> = whole.collect();
+    let mut texts: BTreeSet<String> = whole.collect();
+    let items = 0..dataset.items.len();
+    let kept = items.filter_map(|item| {
+        let options = dataset.caption_options(item);
+        preserved(config, options, &options.whole(&dataset.entry(item).caption.text))
+    });
+    texts.extend(kept.collect::<Vec<_>>());
     let report = text::survey(model, texts.iter().map(String::as_str), chunking)?;
     let chunks = report.chunks;
     let cached = config.train.cache_text_embeddings && dataset.texts().is_some();

@@ -1,12 +1,12 @@
 //! The graphs of a run: training at one batch shape, the UNet alone for samples, the VAE both ways, the text encoder.
 
 use crate::model::Model;
+use crate::recompute::Forward;
 use crate::source::Stored;
 use crate::step::Form;
-use anyhow::{Result, ensure};
 use base::DType;
-use config::Checkpointing;
-use graph::{Builder, Graph, Recompute, ValueId, differentiate};
+use graph::ops::{self, LossInputs};
+use graph::{Builder, Graph, ValueId};
 use models::{Adapters, Net, clip, unet, vae};
 use std::sync::Arc;
 
@@ -33,41 +33,48 @@ fn builder(model: &Model, activations: DType, stored: Stored) -> Builder {
     Builder::new(activations, Box::new(move |name| source.stored_dtype(name, stored, activations)))
 }
 
-/// Forward, loss and backward for one form. Inputs: `latents` (noisy), `timestep`, `context` or `ids`, `target`, `weight`, and
-/// the dropout seed if adapters drop. Output: `loss`.
-pub fn training(model: &Model, adapters: &Adapters, form: Form, text: TextSide, activations: DType, keep: &Checkpointing) -> Result<Graph> {
-    let mut b = builder(model, activations, model.stored);
-    let mut net = Net::new(&mut b, adapters);
-    let config = &model.parts.unet;
-    let latents = net.b.input("latents", [form.batch, form.size[0], form.size[1], config.in_channels], DType::F32);
-    let timestep = net.b.input("timestep", [form.batch], DType::F32);
-    let context = context(&mut net, model, form.batch, text);
-    let prediction = unet::forward(&mut net, config, unet::Inputs { latents, timestep, context });
-    let target = net.b.input("target", net.b.shape(prediction).clone(), DType::F32);
-    let weight = net.b.input("weight", [form.batch], DType::F32);
-    let [loss, _] = net.b.mse(prediction, target, weight);
-    b.output("loss", loss);
-    let graph = b.finish();
-    let recompute = match keep {
-        Checkpointing::All(false) => Recompute::none(),
-        Checkpointing::All(true) => Recompute::all(&graph),
-        Checkpointing::Segments(patterns) => {
-            patterns.iter().try_for_each(|pattern| check_pattern(&graph, pattern))?;
-            Recompute::matching(&graph, patterns)
-        }
-    };
-    Ok(differentiate(graph, loss, &recompute))
+/// The form of a program that sees noisy latents and text, and the type that it computes in.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    pub form: Form,
+    pub text: TextSide,
+    /// f32 or bf16.
+    pub activations: DType,
 }
 
-/// A pattern that picks no segment is a mistake: the run would take more memory than its author thinks.
-fn check_pattern(graph: &Graph, pattern: &str) -> Result<()> {
-    let names: Vec<&str> = graph.segments.iter().map(|segment| segment.name.as_str()).collect();
-    ensure!(
-        names.iter().any(|name| name.contains(pattern)),
-        "train.gradient_checkpointing: no segment's name contains \"{pattern}\"; the segments are {}",
-        names.join(", ")
-    );
-    Ok(())
+/// The prediction at the inputs `latents` (noisy), `timestep`, and `context` or `ids`.
+fn predict(net: &mut Net, model: &Model, frame: Frame) -> ValueId {
+    let (config, form) = (&model.parts.unet, frame.form);
+    let latents = net.b.input("latents", [form.batch, form.size[0], form.size[1], config.in_channels], DType::F32);
+    let timestep = net.b.input("timestep", [form.batch], DType::F32);
+    let context = context(net, model, form.batch, frame.text);
+    unet::forward(net, config, unet::Inputs { latents, timestep, context })
+}
+
+/// The frozen model's prediction, without adapters, text encoder included. Inputs as [`predict`]. Output: `prediction`.
+pub fn frozen(model: &Model, frame: Frame) -> Graph {
+    let mut b = builder(model, frame.activations, model.stored);
+    let adapters = Adapters::none();
+    let mut net = Net::new(&mut b, &adapters);
+    let prediction = predict(&mut net, model, frame);
+    b.output("prediction", prediction);
+    b.finish()
+}
+
+/// Forward and loss for one form. Inputs beside those of [`predict`]: `target`, `weight` and, as the loss has them,
+/// `threshold` and `mask`; and the dropout seed if adapters drop. Output: `loss`.
+pub fn training(model: &Model, adapters: &Adapters, frame: Frame, error: ops::Loss) -> Forward {
+    let mut b = builder(model, frame.activations, model.stored);
+    let mut net = Net::new(&mut b, adapters);
+    let prediction = predict(&mut net, model, frame);
+    let [batch, height, width] = [frame.form.batch, frame.form.size[0], frame.form.size[1]];
+    let target = net.b.input("target", net.b.shape(prediction).clone(), DType::F32);
+    let weight = net.b.input("weight", [batch], DType::F32);
+    let threshold = error.has_threshold().then(|| net.b.input("threshold", [batch], DType::F32));
+    let mask = error.masked.then(|| net.b.input("mask", [batch, height, width, 1], DType::F32));
+    let [loss, _] = net.b.loss(error.error, LossInputs { pred: prediction, target, weight, threshold, mask });
+    b.output("loss", loss);
+    Forward { form: frame.form, graph: b.finish(), loss }
 }
 
 fn context(net: &mut Net, model: &Model, batch: usize, text: TextSide) -> ValueId {

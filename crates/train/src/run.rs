@@ -1,20 +1,25 @@
 //! The run: caches, session, then step after step until done; and what happens around the steps.
 
 use crate::Interrupted;
+use crate::course::{Course, Rates};
 use crate::encode::Caches;
 use crate::event::{Event, Reporter};
 use crate::feed;
 use crate::folder::{RunFolder, Start};
 use crate::interrupt::Interrupt;
 use crate::loader::{self, Loaded};
-use crate::memory::MemoryPlan;
+use crate::loss::Loss;
 use crate::metrics::{Metrics, Row, Seconds, finite, peak_bytes};
+use crate::planned::Planned;
 use crate::prepare::{Prepared, TEXT_PROGRAM};
 use crate::sample;
 use crate::save::Saver;
+use crate::space::{self, Space};
 use crate::state::{self, State};
-use crate::step::{Loss, Trainer};
+use crate::step::Trainer;
+use crate::tensorboard::{self, TensorBoard};
 use crate::text::{Chunking, Embeddings};
+use crate::usage::{self, Usage};
 use crate::validate;
 use anyhow::{Context, Result, bail, ensure};
 use config::OnOptimizerChange;
@@ -41,15 +46,28 @@ pub struct Finished {
 /// Trains to the end (or until interrupted: an [`Interrupted`] error, after a resumable state was saved).
 pub fn train(
     run: &Prepared,
+    planned: Planned,
     backend: Box<dyn Backend>,
     start: Start,
     interrupt: &Interrupt,
     reporter: &mut dyn Reporter,
 ) -> Result<Finished> {
-    MemoryPlan::new(run, backend.as_ref())?.check(run.config.memory.budget)?;
+    planned.memory.check()?;
     let folder = RunFolder::open(&run.folder(), &run.config.name, start)?;
-    let saved = resume_state(run, &folder, start, reporter)?;
-    freeze(run, &folder)?;
+    space::explained(train_in(run, planned, (&folder, start), backend, interrupt, reporter), folder.path())
+}
+
+/// The run in its folder.
+fn train_in(
+    run: &Prepared,
+    planned: Planned,
+    (folder, start): (&RunFolder, Start),
+    backend: Box<dyn Backend>,
+    interrupt: &Interrupt,
+    reporter: &mut dyn Reporter,
+) -> Result<Finished> {
+    let saved = resume_state(run, folder, start, reporter)?;
+    freeze(run, folder)?;
     if let Some(state) = saved.as_ref().filter(|s| s.manifest.step == run.steps && folder.final_lora().exists()) {
         reporter.report(Event::Notice(format!("this run is complete already: {} of {} steps are done", state.manifest.step, run.steps)));
         return Ok(Finished { lora: folder.final_lora(), steps: state.manifest.step, ran: 0, skipped: 0 });
@@ -58,16 +76,29 @@ pub fn train(
         // Here too, so that a LoRA to start from that does not fit is found before everything is encoded.
         run.first_factors()?;
     }
+    Space::of(run)?.check(folder)?.into_iter().for_each(|line| reporter.report(Event::Warning(line)));
+    let rates = rates(run, saved.as_ref(), reporter)?;
     run.dump_pixels(reporter)?;
     let caches = Caches::open(run)?;
     let backend = caches.fill(run, backend, interrupt, reporter)?;
     let report = serde_json::to_vec_pretty(&caches.report(run)).context("a cache report is plain JSON")?;
     base::fs::write_atomic(&folder.path().join("cache.json"), &report)?;
-    let (trainer, saver, first) = begin(run, &folder, backend, saved, reporter)?;
-    let make = |step| loader::step(run, &caches, step);
-    ahead::with(first..run.steps, loader::reach(&run.config), make, |loaded| {
-        Loop { run, caches: &caches, saver: &saver, trainer, interrupt, reporter, loaded, skipped: 0, in_a_row: 0 }.run(first)
-    })
+    let memory = planned.memory.clone();
+    let encoding = caches.has_encoded().then(|| Usage::so_far(memory.process + memory.encoding));
+    if let Some(usage) = encoding {
+        reporter.report(Event::Memory("encoding", usage));
+    }
+    let (trainer, saver, first) = begin(run, (planned, rates.course.clone()), folder, backend, saved, reporter)?;
+    let (caches, saver, reporting) = (&caches, &saver, &mut *reporter);
+    let make = |step| loader::step(run, caches, step);
+    let finished = ahead::with(first..run.steps, loader::reach(&run.config), make, |loaded| {
+        Loop { run, caches, saver, rates, trainer, interrupt, reporter: reporting, loaded, skipped: 0, in_a_row: 0, unsaved: false }
+            .run(first)
+    })?;
+    let report = usage::Report::new(&memory, encoding);
+    base::fs::write_atomic(&folder.path().join("memory.json"), &serde_json::to_vec_pretty(&report)?)?;
+    reporter.report(Event::Memory("the run", report.training));
+    Ok(finished)
 }
 
 /// The run's own copy of what it was told and of what it found: nothing that is edited later changes what a run was.
@@ -75,6 +106,22 @@ fn freeze(run: &Prepared, folder: &RunFolder) -> Result<()> {
     base::fs::write_atomic(&folder.path().join("config.yaml"), run.config.to_yaml()?.as_bytes())?;
     let list = serde_json::to_vec_pretty(&run.dataset.rows()).context("a list of pictures is plain JSON")?;
     base::fs::write_atomic(&folder.path().join("data.json"), &list)
+}
+
+/// The rates of the run; says so if the saved run's schedule goes on at another pace.
+fn rates(run: &Prepared, saved: Option<&State>, reporter: &mut dyn Reporter) -> Result<Rates> {
+    let way = saved.map(|state| &state.manifest).map(|m| (m.course.clone().unwrap_or(Course::straight(m.total_steps)), m.step));
+    let rates = Rates::new(run.steps, way.as_ref().map(|(course, done)| (course, *done)), |total| run.lr_schedule(total))?;
+    if let Some(((before, done), knot)) = way.as_ref().zip(rates.course.knots.last()).filter(|((before, _), _)| *before != rates.course) {
+        reporter.report(Event::Notice(format!(
+            "the learning rate goes on from {:e}: what is left of its schedule ({} of {} steps) is spread over the {} steps to come",
+            rates.lr(*done),
+            before.length - before.at(*done),
+            before.length,
+            run.steps - knot.step
+        )));
+    }
+    Ok(rates)
 }
 
 /// The newest whole state of a resumed run, and the differences that the user should know of.
@@ -108,10 +155,7 @@ fn resume_state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut
         note(format!("learning rate: config {lr:e}, saved {:e}; using the config's", saved.lr));
     }
     if saved.total_steps != run.steps {
-        note(format!(
-            "length: config {} steps, saved {}; using the config's, also for the learning-rate schedule",
-            run.steps, saved.total_steps
-        ));
+        note(format!("length: config {} steps, saved {}; using the config's", run.steps, saved.total_steps));
     }
     if saved.seed != run.config.seed {
         note(format!("seed: config {}, saved {}; using the config's from here on", run.config.seed, saved.seed));
@@ -156,14 +200,15 @@ fn data_identity(run: &Prepared) -> String {
 /// Session, parameters and optimizer; returns the first step to run.
 fn begin<'a>(
     run: &'a Prepared,
+    (planned, course): (Planned, Course),
     folder: &'a RunFolder,
     backend: Box<dyn Backend>,
     saved: Option<State>,
     reporter: &mut dyn Reporter,
 ) -> Result<(Trainer, Saver<'a>, u64)> {
-    let mut trainer = trainer(run, backend, saved.as_ref(), reporter)?;
+    let mut trainer = trainer(run, planned, backend, saved.as_ref(), reporter)?;
     let places = trainer.session().params().to_vec();
-    let saver = Saver { run, folder, places, data: data_identity(run) };
+    let saver = Saver { run, folder, places, data: data_identity(run), course };
     if saved.is_none() {
         saver.write_state(&trainer, 0).context("the run's folder can't take checkpoints")?;
     }
@@ -171,9 +216,14 @@ fn begin<'a>(
 }
 
 /// Everything that steps need, in memory: as at the start of the run, or as it was saved.
-pub fn trainer(run: &Prepared, backend: Box<dyn Backend>, saved: Option<&State>, reporter: &mut dyn Reporter) -> Result<Trainer> {
-    let (programs, index) = run.session_programs(backend.as_ref())?;
-    let session = Session::new(backend, programs, run.model.source.as_ref()).context("the base model can't be loaded")?;
+pub fn trainer(
+    run: &Prepared,
+    planned: Planned,
+    backend: Box<dyn Backend>,
+    saved: Option<&State>,
+    reporter: &mut dyn Reporter,
+) -> Result<Trainer> {
+    let session = Session::new(backend, planned.programs, run.model.source.as_ref()).context("the base model can't be loaded")?;
     run.model.source.release();
     let places = session.params().to_vec();
     let train = &run.config.train;
@@ -191,8 +241,8 @@ pub fn trainer(run: &Prepared, backend: Box<dyn Backend>, saved: Option<&State>,
         None => first_params(run, &places, reporter)?,
     };
     let ema = moving_average(run, saved, &places, &params, reporter)?;
-    let loss = Loss { schedule: run.model.schedule.clone(), min_snr_gamma: train.min_snr_gamma };
-    Trainer::new(session, index, loss, (optimizer, ema), train.max_grad_norm, params)
+    let loss = Loss::new(&train.loss, run.model.schedule.clone());
+    Trainer::new(session, planned.index, loss, (optimizer, ema), train.max_grad_norm, params)
 }
 
 /// The saved state, unless it is another optimizer's and the config says to begin with none.
@@ -282,6 +332,7 @@ struct Loop<'a> {
     run: &'a Prepared,
     caches: &'a Caches,
     saver: &'a Saver<'a>,
+    rates: Rates,
     trainer: Trainer,
     interrupt: &'a Interrupt,
     reporter: &'a mut dyn Reporter,
@@ -290,12 +341,18 @@ struct Loop<'a> {
     skipped: u64,
     /// Updates in a row that were not applied.
     in_a_row: u64,
+    /// Whether a checkpoint that was due waits for room on the disk.
+    unsaved: bool,
 }
+
+/// A checkpoint that found no room is tried again after so many steps.
+const RETRY_STEPS: u64 = 10;
 
 impl Loop<'_> {
     fn run(mut self, first: u64) -> Result<Finished> {
         let total = self.run.steps;
         let mut metrics = Metrics::open(&self.saver.folder.metrics(), first)?;
+        let mut board = self.run.config.logging.tensorboard.then(|| self.board(first)).transpose()?;
         if first == 0 && !self.run.config.train.skip_first_sample {
             self.sample(0);
         }
@@ -310,11 +367,15 @@ impl Loop<'_> {
             };
             row.validation_loss = self.validate(row.step)?;
             metrics.append(&row)?;
+            if let Some(board) = &mut board {
+                board.append(&row)?;
+            }
             self.reporter.report(Event::Step(&row));
             self.guard(&row)?;
             self.after(row.step)?;
         }
         self.reporter.report(Event::End);
+        metrics.flush()?;
         let path = self.saver.folder.final_lora();
         self.saver.write_lora(&path, self.trainer.published(), total, self.reporter)?;
         self.saver.write_state(&self.trainer, total)?;
@@ -323,6 +384,12 @@ impl Loop<'_> {
             self.sample(total);
         }
         Ok(Finished { lora: path, steps: total, ran: total.saturating_sub(first), skipped: self.skipped })
+    }
+
+    fn board(&self, first: u64) -> Result<TensorBoard> {
+        let layout = self.run.layout()?;
+        let groups = layout.groups().iter().map(|group| tensorboard::Group { name: group.name.clone(), lr_scale: group.lr_scale });
+        TensorBoard::open(&self.saver.folder.tensorboard(), first, groups.collect())
     }
 
     /// One optimizer step; none if it was interrupted between micro-batches, in which case it is made anew on resume.
@@ -344,7 +411,7 @@ impl Loop<'_> {
             seconds.compute += began.elapsed().as_secs_f64();
         }
         let began = Instant::now();
-        let lr = self.run.lr.lr(step);
+        let lr = self.rates.lr(step);
         let update = self.trainer.update(lr)?;
         seconds.optimizer = began.elapsed().as_secs_f64();
         let there = |loaded: &'_ Loaded| {
@@ -356,6 +423,7 @@ impl Loop<'_> {
             epoch: (step + 1) as f64 / self.run.batches.steps_per_epoch() as f64,
             loss: finite(update.loss),
             validation_loss: None,
+            preservation_loss: update.preservation.and_then(finite),
             lr,
             adapted: self.trainer.optimizer().quantities().map(|(name, value)| (name.to_string(), value)).collect(),
             grad_norm: finite(update.grad_norm),
@@ -401,11 +469,30 @@ impl Loop<'_> {
     /// What the settings ask for after `done` steps.
     fn after(&mut self, done: u64) -> Result<()> {
         let due = |every: u64| every > 0 && done.is_multiple_of(every);
-        if due(self.run.config.save.save_every) && done < self.run.steps {
-            self.saver.checkpoint(&mut self.trainer, done, self.reporter)?;
+        let again = self.unsaved && done.is_multiple_of(RETRY_STEPS);
+        if (due(self.run.config.save.save_every) || again) && done < self.run.steps {
+            self.checkpoint(done)?;
         }
         if due(self.run.config.sample.sample_every) {
             self.sample(done);
+        }
+        Ok(())
+    }
+
+    /// Saves what is due. A full disk does not end the run: what it has learned is still in memory, and room may come.
+    fn checkpoint(&mut self, done: u64) -> Result<()> {
+        match self.saver.checkpoint(&mut self.trainer, done, self.reporter) {
+            Ok(_) => self.unsaved = false,
+            Err(error) if space::is_full(&error) => {
+                if !self.unsaved {
+                    self.reporter.report(Event::Warning(format!(
+                        "no checkpoint at step {done}: {error:#}. Make room: training goes on and tries again every {RETRY_STEPS} steps; \
+                         earlier checkpoints are whole"
+                    )));
+                }
+                self.unsaved = true;
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     }

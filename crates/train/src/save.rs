@@ -1,5 +1,6 @@
 //! Checkpoints: the LoRA that other programs load, and the state that a resume goes on from.
 
+use crate::course::Course;
 use crate::event::{Event, Reporter};
 use crate::folder::RunFolder;
 use crate::lora;
@@ -26,6 +27,7 @@ pub struct Saver<'a> {
     pub places: Vec<ParamPlace>,
     /// Identity of the data order.
     pub data: String,
+    pub course: Course,
 }
 
 impl Saver<'_> {
@@ -33,8 +35,10 @@ impl Saver<'_> {
     pub fn checkpoint(&self, trainer: &mut Trainer, step: u64, reporter: &mut dyn Reporter) -> Result<PathBuf> {
         let path = self.folder.step_lora(step);
         self.write_lora(&path, trainer.published(), step, reporter)?;
-        self.write_state(trainer, step)?;
+        let state = self.write_state(trainer, step);
+        // Also when the state found no room: LoRA files of one attempt after another must not fill the disk.
         self.folder.prune_loras(self.run.config.save.max_step_saves_to_keep)?;
+        state?;
         reporter.report(Event::Saved(&path));
         Ok(path)
     }
@@ -47,6 +51,7 @@ impl Saver<'_> {
             format_version: state::FORMAT_VERSION,
             step,
             total_steps: self.run.steps,
+            course: Some(self.course.clone()),
             lr: self.run.config.train.base_lr(),
             seed: self.run.config.seed,
             sha256: String::new(),
@@ -116,8 +121,8 @@ impl Saver<'_> {
             gradient_accumulation_steps: train.gradient_accumulation as u64,
             gradient_checkpointing: train.gradient_checkpointing != Checkpointing::All(false),
             mixed_precision: if train.dtype == base::DType::BF16 { "bf16" } else { "no" }.to_string(),
-            noise_offset: (train.noise_offset > 0.0).then_some(train.noise_offset),
-            min_snr_gamma: (train.min_snr_gamma > 0.0).then_some(train.min_snr_gamma),
+            noise_offset: (train.noise.noise_offset > 0.0).then_some(train.noise.noise_offset),
+            min_snr_gamma: (train.loss.min_snr_gamma > 0.0).then_some(train.loss.min_snr_gamma),
             clip_skip: (config.model.clip_skip > 1).then_some(config.model.clip_skip as u64),
             resolution: [side(|b| b.width), side(|b| b.height)],
             num_train_images: run.batches.pictures_per_epoch(),

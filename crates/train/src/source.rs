@@ -7,10 +7,8 @@ use config::ModelConfig;
 use engine::WeightSource;
 use graph::Meta;
 use rayon::prelude::*;
-use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use weights::checkpoint::{Checkpoint, RESIDENT_BYTES};
-use weights::safetensors::Tensor;
+use weights::checkpoint::{Checkpoint, PIECE_BYTES};
+use weights::safetensors::{self, Tensor};
 
 /// How the user wants the matrices of the UNet and the text encoder to be kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,13 +33,11 @@ impl Stored {
 pub struct Source {
     model: Checkpoint,
     vae: Option<Checkpoint>,
-    /// Bytes read since the files' pages were last given back.
-    resident: AtomicUsize,
 }
 
 impl Source {
     pub fn new(model: Checkpoint, vae: Option<Checkpoint>) -> Source {
-        Source { model, vae, resident: AtomicUsize::new(0) }
+        Source { model, vae }
     }
 
     /// The checkpoint that holds the tensors of `component`, or of the component that a tensor's name starts with.
@@ -57,10 +53,10 @@ impl Source {
         Some(self.of(name).info(name)?.1)
     }
 
-    /// Gives the files' mapped pages back to the system: everything that was needed has been copied.
+    /// Gives back what is still mapped of the files when all was read: the system maps pages around those that are touched.
     pub fn release(&self) {
-        self.model.release();
-        self.vae.iter().for_each(Checkpoint::release);
+        let checkpoints = std::iter::once(&self.model).chain(&self.vae);
+        checkpoints.flat_map(Checkpoint::files).for_each(|file| file.release_part(file.tensor_area()));
     }
 
     /// The type in which a matrix is kept: as the user says, else the file's type, but f32 narrowed to the activations'.
@@ -85,10 +81,10 @@ fn file_order(memory: &Shape) -> Shape {
     }
 }
 
-/// The bytes of a tensor in blocks of few bits, its rows in parallel: no copy of it in another type exists beside them.
-fn quantize(tensor: &Tensor, layout: Layout) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; layout.bytes()];
-    let (codes, scales) = layout.split_mut(&mut bytes);
+/// A tensor in blocks of few bits, its rows in parallel: no copy of it in another type exists beside `out`.
+fn quantize(tensor: &Tensor, layout: Layout, out: &mut [u8]) -> Result<()> {
+    ensure!(out.len() == layout.bytes(), "{} bytes are planned where {} belong", out.len(), layout.bytes());
+    let (codes, scales) = layout.split_mut(out);
     let rows = codes.par_chunks_mut(layout.row_bytes().max(1)).zip(scales.par_chunks_mut((layout.row_blocks() * 2).max(1)));
     rows.enumerate().try_for_each(|(row, (codes, scales))| {
         let numbers = tensor.row(row).with_context(|| format!("it is of type {}, which holds no weights", tensor.dtype))?;
@@ -100,19 +96,15 @@ fn quantize(tensor: &Tensor, layout: Layout) -> Result<Vec<u8>> {
             )
         };
         layout.quantize_row(&numbers, codes, scales).map_err(refused)
-    })?;
-    Ok(bytes)
+    })
 }
 
 impl WeightSource for Source {
-    fn read(&self, name: &str, meta: &Meta) -> Result<Cow<'_, [u8]>> {
+    /// Piece by piece on all threads, straight into place. The pages of a piece are given back when it is copied: otherwise a loaded
+    /// model would stand in memory twice.
+    fn read(&self, name: &str, meta: &Meta, out: &mut [u8]) -> Result<()> {
         let checkpoint = self.of(name);
         let tensor = checkpoint.tensor(name)?;
-        // Whatever was read before has been copied: without this a loaded model would stand in memory twice.
-        if self.resident.fetch_add(tensor.bytes.len(), Ordering::Relaxed) > RESIDENT_BYTES {
-            self.release();
-            self.resident.store(0, Ordering::Relaxed);
-        }
         let expected = file_order(&meta.shape);
         let found = tensor.shape.squeezed_to(expected.rank());
         ensure!(
@@ -122,16 +114,60 @@ impl WeightSource for Source {
             tensor.shape
         );
         if let DType::Quantized(scheme) = meta.dtype {
-            let quantized = quantize(&tensor, Layout::of(scheme, &meta.shape));
-            return Ok(Cow::Owned(quantized.with_context(|| format!("{}: tensor {name}", checkpoint.path().display()))?));
+            let quantized = quantize(&tensor, Layout::of(scheme, &meta.shape), out);
+            quantized.with_context(|| format!("{}: tensor {name}", checkpoint.path().display()))?;
+            checkpoint.release_part(tensor.bytes);
+            return Ok(());
         }
-        let bytes = if meta.shape.rank() == 4 { Cow::Owned(tensor.to_channels_last()) } else { Cow::Borrowed(tensor.bytes) };
-        if tensor.dtype == meta.dtype {
-            return Ok(bytes);
+        let rows = expected.dims().first().copied().unwrap_or(1).max(1);
+        let row = Row { from: tensor.dtype, to: meta.dtype, channels_taps: channels_taps(&expected) };
+        let (row_from, row_to) = (tensor.bytes.len() / rows, out.len() / rows);
+        let many = (PIECE_BYTES / row_from.max(1)).max(1);
+        let pieces = out.par_chunks_mut((many * row_to).max(1)).zip(tensor.bytes.par_chunks((many * row_from).max(1)));
+        pieces.try_for_each(|(out, bytes)| {
+            row.convert(bytes, out).with_context(|| format!("{}: tensor {name}", checkpoint.path().display()))?;
+            checkpoint.release_part(bytes);
+            Ok(())
+        })
+    }
+}
+
+/// How rows of a tensor in a file become rows in memory.
+struct Row {
+    from: DType,
+    to: DType,
+    /// Of a convolution's filters.
+    channels_taps: Option<(usize, usize)>,
+}
+
+/// Channels and taps of a filter [O, I, kh, kw]; none for other tensors.
+fn channels_taps(file_order: &Shape) -> Option<(usize, usize)> {
+    match file_order.dims() {
+        [_, channels, kh, kw] => Some((*channels, kh * kw)),
+        _ => None,
+    }
+}
+
+impl Row {
+    fn convert(&self, from: &[u8], to: &mut [u8]) -> Result<()> {
+        if self.from == self.to {
+            self.move_axes(from, to);
+            return Ok(());
         }
-        let values = base::dtype::to_f32(tensor.dtype, &bytes)
-            .with_context(|| format!("tensor {name} is of type {}, which holds no weights", tensor.dtype))?;
-        let converted = base::dtype::from_f32(meta.dtype, &values).context("weights are kept in a float type")?;
-        Ok(Cow::Owned(converted))
+        let mut moved = vec![0; from.len()];
+        self.move_axes(from, &mut moved);
+        let values =
+            base::dtype::to_f32(self.from, &moved).with_context(|| format!("it is of type {}, which holds no weights", self.from))?;
+        let converted = base::dtype::from_f32(self.to, &values).context("weights are kept in a float type")?;
+        ensure!(converted.len() == to.len(), "{} bytes were read where {} belong", converted.len(), to.len());
+        to.copy_from_slice(&converted);
+        Ok(())
+    }
+
+    fn move_axes(&self, from: &[u8], to: &mut [u8]) {
+        match self.channels_taps {
+            Some((channels, taps)) => safetensors::filters_to_channels_last(self.from, channels, taps, from, to),
+            None => to.copy_from_slice(from),
+        }
     }
 }

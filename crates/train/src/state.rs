@@ -4,8 +4,10 @@
 //! optimizer's arrays, f32 or bytes (`optimizer.<name>.<array>`), with the optimizer's scalars in its metadata; `manifest.json` holds the step, the length of the schedule, and a hash of the tensors.
 //! Randomness and data order are pure functions of (seed, step), so nothing of them is stored.
 //!
-//! A folder is written under a temporary name, synced and renamed. A folder whose hash is wrong is passed over for the one before.
+//! A folder is written under a temporary name, synced and renamed; its manifest is written last, so one that has it and not yet its name
+//! only lacks the renaming. A folder whose hash is wrong is passed over for the one before.
 
+use crate::course::Course;
 use anyhow::{Context, Result, bail, ensure};
 use base::{DType, Shape};
 use optim::state::Array;
@@ -25,8 +27,11 @@ pub struct Manifest {
     pub format_version: u32,
     /// Optimizer steps done.
     pub step: u64,
-    /// Steps that the learning-rate schedule was laid out for.
+    /// Steps that the run was to have.
     pub total_steps: u64,
+    /// The way through the learning-rate schedule; absent: as long as the run.
+    #[serde(default)]
+    pub course: Option<Course>,
     /// The rate that the run was started with.
     pub lr: f64,
     pub seed: u64,
@@ -104,6 +109,7 @@ fn entry(name: String, dtype: DType, elements: usize, bytes: &[u8]) -> Entry<'_>
 
 /// The newest state that is whole, and a line for each newer one that is not.
 pub fn newest(root: &Path) -> Result<(Option<State>, Vec<String>)> {
+    finish_renaming(root)?;
     let mut damaged = Vec::new();
     for (_, folder) in list(root).into_iter().rev() {
         match read(&folder) {
@@ -113,6 +119,24 @@ pub fn newest(root: &Path) -> Result<(Option<State>, Vec<String>)> {
     }
     ensure!(damaged.is_empty(), "no saved state is whole: {}", damaged.join("; "));
     Ok((None, damaged))
+}
+
+/// Gives whole folders the names that a killed process was about to give them.
+fn finish_renaming(root: &Path) -> Result<()> {
+    for (step, part) in parts(root) {
+        let folder = root.join(format!("{step:09}"));
+        if part.join("manifest.json").exists() && !folder.exists() {
+            base::fs::rename(&part, &folder)?;
+        }
+    }
+    Ok(())
+}
+
+/// Folders under their temporary names.
+fn parts(root: &Path) -> Vec<(u64, PathBuf)> {
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let step = |name: &str| step_of(name.strip_prefix('.')?.strip_suffix(".part")?);
+    entries.filter_map(|e| Some((step(&e.file_name().to_string_lossy())?, e.path()))).collect()
 }
 
 fn read(folder: &Path) -> Result<State> {
@@ -150,13 +174,7 @@ pub fn prune(root: &Path, keep: usize) -> Result<()> {
     for (_, folder) in &states[..states.len().saturating_sub(keep)] {
         remove(folder)?;
     }
-    for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.strip_prefix('.').and_then(|n| n.strip_suffix(".part")).is_some_and(|n| step_of(n).is_some()) {
-            remove(&entry.path())?;
-        }
-    }
-    Ok(())
+    parts(root).iter().try_for_each(|(_, part)| remove(part))
 }
 
 fn remove(folder: &Path) -> Result<()> {
@@ -188,6 +206,7 @@ mod tests {
             format_version: FORMAT_VERSION,
             step,
             total_steps: 9,
+            course: Some(Course::straight(9)),
             lr: 1e-4,
             seed: 3,
             sha256: String::new(),
@@ -219,6 +238,19 @@ mod tests {
         let mut left: Vec<String> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         left.sort();
         assert_eq!(left, ["000000002", "000000010", "mine"]);
+    }
+
+    #[test]
+    fn a_state_whose_renaming_was_cut_off_is_found_and_half_a_state_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), state(4)).unwrap();
+        let folder = write(dir.path(), state(5)).unwrap();
+        std::fs::rename(folder, dir.path().join(".000000005.part")).unwrap();
+        std::fs::create_dir(dir.path().join(".000000006.part")).unwrap();
+        std::fs::write(dir.path().join(".000000006.part/state.safetensors"), "half").unwrap();
+        let (found, damaged) = newest(dir.path()).unwrap();
+        assert_eq!((found.unwrap().manifest.step, damaged.len()), (5, 0));
+        assert!(!dir.path().join("000000006").exists());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One optimizer step: micro-batches add up gradients, then one update. Reads like the algorithm; everything else is elsewhere.
 
+use crate::loss::Loss;
 use anyhow::{Context, Result};
-use diffusion::{NoiseSchedule, weighting};
 use engine::Session;
 use engine::session::Data;
 use optim::{Clip, Ema, Optimizer};
@@ -24,6 +24,23 @@ pub enum Text {
     Ids(Vec<u32>),
 }
 
+impl Text {
+    /// As the program's input.
+    fn input(&self) -> (&'static str, Data<'_>) {
+        match self {
+            Text::Context(context) => ("context", Data::F32(context)),
+            Text::Ids(ids) => ("ids", Data::U32(ids)),
+        }
+    }
+}
+
+/// Texts whose predictions should stay as they are, and how much that matters for each item.
+#[derive(Clone, Debug)]
+pub struct Preserved {
+    pub text: Text,
+    pub weights: Vec<f32>,
+}
+
 /// A micro-batch as numbers. Kept between steps, so that its vectors are allocated once.
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -32,30 +49,18 @@ pub struct Batch {
     pub latents: Vec<f32>,
     /// ε, like the latents.
     pub noise: Vec<f32>,
+    /// What is mixed into the latents where that is not ε itself; else empty.
+    pub mixed: Vec<f32>,
     pub timesteps: Vec<usize>,
     /// A weight for each item.
     pub weights: Vec<f32>,
+    /// A weight for each latent pixel [B, h, w], for programs with a mask; else empty.
+    pub mask: Vec<f32>,
     pub text: Text,
+    /// The text at which the frozen model's prediction is to be kept.
+    pub preserved: Option<Preserved>,
     /// Seed of the adapters' dropout masks.
     pub dropout_seed: [u32; 2],
-}
-
-/// What decides a step's mathematics beside the batch.
-#[derive(Clone, Debug)]
-pub struct Loss {
-    pub schedule: NoiseSchedule,
-    /// Min-SNR γ; 0: every timestep weighs the same.
-    pub min_snr_gamma: f64,
-}
-
-impl Loss {
-    /// Weight of the loss at a timestep.
-    pub fn weight(&self, timestep: usize) -> f64 {
-        if self.min_snr_gamma == 0.0 {
-            return 1.0;
-        }
-        weighting::min_snr(self.schedule.prediction(), self.schedule.snr(timestep), self.min_snr_gamma)
-    }
 }
 
 /// Input arrays of a run of the training program, allocated once.
@@ -65,6 +70,16 @@ struct Staging {
     target: Vec<f32>,
     timesteps: Vec<f32>,
     weights: Vec<f32>,
+    thresholds: Vec<f32>,
+    /// A mask that weighs every pixel the same.
+    even: Vec<f32>,
+}
+
+/// The session's programs for each form: training, and the frozen model's prediction where that is to be kept.
+#[derive(Clone, Debug, Default)]
+pub struct Programs {
+    pub training: HashMap<Form, usize>,
+    pub frozen: HashMap<Form, usize>,
 }
 
 /// What an update did.
@@ -72,6 +87,8 @@ struct Staging {
 pub struct Update {
     /// Mean loss over the group's items, with their weights.
     pub loss: f64,
+    /// Mean loss against the frozen model's predictions, if they are to be kept.
+    pub preservation: Option<f64>,
     /// Norm of the mean gradient before clipping.
     pub grad_norm: f64,
     /// False if a number was not finite: nothing was changed.
@@ -84,7 +101,7 @@ type Run<'a> = dyn FnMut(&mut Session, usize, &[(&str, Data)]) -> Result<()> + '
 /// Parameters, optimizer and session of a run.
 pub struct Trainer {
     session: Session,
-    programs: HashMap<Form, usize>,
+    programs: Programs,
     loss: Loss,
     optimizer: Optimizer,
     ema: Option<Ema>,
@@ -96,8 +113,16 @@ pub struct Trainer {
     /// What is saved and sampled with, where the optimizer trains at another point.
     published: Vec<f32>,
     staging: Staging,
-    /// Σ of weighted losses, and number of items, since the last update.
-    group: (f64, usize),
+    group: Group,
+}
+
+/// Since the last update.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    /// Σ of weighted losses.
+    loss: f64,
+    preservation: Option<f64>,
+    items: usize,
 }
 
 impl Trainer {
@@ -105,7 +130,7 @@ impl Trainer {
     /// sampled.
     pub fn new(
         mut session: Session,
-        programs: HashMap<Form, usize>,
+        programs: Programs,
         loss: Loss,
         (optimizer, ema): (Optimizer, Option<Ema>),
         max_grad_norm: f64,
@@ -127,7 +152,7 @@ impl Trainer {
             gradients,
             published,
             staging: Staging::default(),
-            group: (0.0, 0),
+            group: Group::default(),
         })
     }
 
@@ -179,70 +204,106 @@ impl Trainer {
         self.accumulate_with(batch, &mut Session::run)
     }
 
-    /// Like [`Trainer::accumulate`], and says how many seconds each step of its program took. Returns the program's number.
-    pub fn accumulate_timed(&mut self, batch: &Batch, seconds: &mut Vec<f64>) -> Result<usize> {
-        let mut program = 0;
-        self.accumulate_with(batch, &mut |session, number, inputs| {
-            program = number;
-            session.run_timed(number, inputs, seconds)
+    /// Like [`Trainer::accumulate`], and returns each program that ran with the seconds of its steps.
+    pub fn accumulate_timed(&mut self, batch: &Batch) -> Result<Vec<(usize, Vec<f64>)>> {
+        let mut runs = Vec::new();
+        self.accumulate_with(batch, &mut |session, program, inputs| {
+            let mut seconds = Vec::new();
+            session.run_timed(program, inputs, &mut seconds)?;
+            runs.push((program, seconds));
+            Ok(())
         })?;
-        Ok(program)
+        Ok(runs)
     }
 
     fn accumulate_with(&mut self, batch: &Batch, run: &mut Run) -> Result<()> {
-        let program = *self.programs.get(&batch.form).with_context(|| format!("no program was planned for {:?}", batch.form))?;
         self.stage(batch);
-        let text = match &batch.text {
-            Text::Context(context) => ("context", Data::F32(context)),
-            Text::Ids(ids) => ("ids", Data::U32(ids)),
-        };
-        let Staging { noisy, target, timesteps, weights } = &self.staging;
+        let loss = self.train_on(batch, &batch.text, &batch.mask, run)?;
+        if let Some(preserved) = &batch.preserved {
+            let kept = self.preserve(batch, preserved, run)?;
+            self.group.preservation = Some(self.group.preservation.unwrap_or_default() + kept);
+        }
+        self.group.loss += loss;
+        self.group.items += batch.form.batch;
+        Ok(())
+    }
+
+    /// One run of the training program on what is staged; the sum of its items' weighted losses.
+    fn train_on(&mut self, batch: &Batch, text: &Text, mask: &[f32], run: &mut Run) -> Result<f64> {
+        let program = *self.programs.training.get(&batch.form).with_context(|| format!("no program was planned for {:?}", batch.form))?;
+        let Staging { noisy, target, timesteps, weights, thresholds, .. } = &self.staging;
         let inputs = [
             ("latents", Data::F32(noisy)),
             ("timestep", Data::F32(timesteps)),
-            text,
+            text.input(),
             ("target", Data::F32(target)),
             ("weight", Data::F32(weights)),
+            ("threshold", Data::F32(thresholds)),
+            ("mask", Data::F32(mask)),
             (models::layers::DROPOUT_SEED, Data::U32(&batch.dropout_seed)),
         ];
         run(&mut self.session, program, &inputs)?;
         let mut loss = [0.0];
         self.session.read_output(program, "loss", &mut loss)?;
-        self.group = (self.group.0 + f64::from(loss[0]), self.group.1 + batch.form.batch);
-        Ok(())
+        Ok(f64::from(loss[0]))
+    }
+
+    /// Differential output preservation: where the caption says the class, the adapted model should predict what the frozen one does.
+    /// The same noisy latents go through both; the frozen prediction is the target.
+    fn preserve(&mut self, batch: &Batch, preserved: &Preserved, run: &mut Run) -> Result<f64> {
+        let program =
+            *self.programs.frozen.get(&batch.form).with_context(|| format!("no frozen model was planned for {:?}", batch.form))?;
+        let Staging { noisy, target, timesteps, weights, even, .. } = &mut self.staging;
+        let inputs = [("latents", Data::F32(noisy)), ("timestep", Data::F32(timesteps)), preserved.text.input()];
+        run(&mut self.session, program, &inputs)?;
+        self.session.read_output(program, "prediction", target)?;
+        let count = batch.timesteps.len() as f64;
+        weights.clear();
+        for (t, weight) in batch.timesteps.iter().zip(&preserved.weights) {
+            weights.push((self.loss.preservation * self.loss.factor(*t) * f64::from(*weight) * count) as f32);
+        }
+        even.clear();
+        even.resize(batch.mask.len(), 1.0);
+        let even = std::mem::take(even);
+        let loss = self.train_on(batch, &preserved.text, &even, run);
+        self.staging.even = even;
+        loss
     }
 
     /// x_t, target, and weights. The program takes the mean over its items; weights times their number turn it into a sum, so that
     /// micro-batches of different sizes add up to the mean over all items of the group.
     fn stage(&mut self, batch: &Batch) {
-        let Staging { noisy, target, timesteps, weights } = &mut self.staging;
+        let Staging { noisy, target, timesteps, weights, thresholds, .. } = &mut self.staging;
         let count = batch.timesteps.len();
         let item = batch.latents.len() / count;
         noisy.resize(batch.latents.len(), 0.0);
         target.resize(batch.latents.len(), 0.0);
         timesteps.clear();
         weights.clear();
-        for (i, t) in batch.timesteps.iter().enumerate() {
+        thresholds.clear();
+        let mixed = if batch.mixed.is_empty() { &batch.noise } else { &batch.mixed };
+        for (i, (t, weight)) in batch.timesteps.iter().zip(&batch.weights).enumerate() {
             let range = i * item..(i + 1) * item;
             let (x0, noise) = (&batch.latents[range.clone()], &batch.noise[range.clone()]);
-            self.loss.schedule.add_noise(*t, x0, noise, &mut noisy[range.clone()]);
+            self.loss.schedule.add_noise(*t, x0, &mixed[range.clone()], &mut noisy[range.clone()]);
             self.loss.schedule.target(*t, x0, noise, &mut target[range]);
             timesteps.push(*t as f32);
-            weights.push((self.loss.weight(*t) * f64::from(batch.weights[i]) * count as f64) as f32);
+            thresholds.push(self.loss.threshold(*t) as f32);
+            weights.push((self.loss.weight(*t) * self.loss.factor(*t) * f64::from(*weight) * count as f64) as f32);
         }
     }
 
     /// Ends the group: one update at the rate `lr` with the mean gradient over its items.
     pub fn update(&mut self, lr: f64) -> Result<Update> {
-        let (sum, items) = std::mem::take(&mut self.group);
+        let Group { loss, preservation, items } = std::mem::take(&mut self.group);
         self.session.read_gradients(&mut self.gradients)?;
         self.session.clear_gradients()?;
-        let loss = sum / items as f64;
+        let (loss, preservation) = (loss / items as f64, preservation.map(|sum| sum / items as f64));
         optim::clip::scale(&mut self.gradients, 1.0 / items as f32);
         self.optimizer.choose(&mut self.gradients);
         let limit = if self.max_grad_norm > 0.0 { self.max_grad_norm } else { f64::INFINITY };
         let clipped = self.clip.clip(&mut self.gradients, limit);
-        let applied = loss.is_finite() && clipped.finite();
+        let applied = loss.is_finite() && preservation.is_none_or(f64::is_finite) && clipped.finite();
         if applied {
             self.optimizer.step(&mut self.params, &self.gradients, lr);
             self.session.set_params(&self.params)?;
@@ -250,6 +311,6 @@ impl Trainer {
                 ema.update(&self.params);
             }
         }
-        Ok(Update { loss, grad_norm: clipped.norm, applied })
+        Ok(Update { loss, preservation, grad_norm: clipped.norm, applied })
     }
 }

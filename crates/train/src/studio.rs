@@ -1,6 +1,8 @@
 //! Pictures outside of a run: a model, perhaps with a LoRA, and a list of requests.
 
 use crate::event::{Event, Reporter};
+use crate::host;
+use crate::metrics::resident_bytes;
 use crate::model::Model;
 use crate::prepare::TEXT_PROGRAM;
 use crate::programs;
@@ -8,6 +10,7 @@ use crate::run::flat;
 use crate::sample::{self, Picture, Request};
 use crate::source::Stored;
 use crate::text::{Chunking, Embeddings};
+use crate::usage::Usage;
 use anyhow::{Context, Result};
 use base::DType;
 use config::Sampler;
@@ -21,6 +24,7 @@ pub struct Studio {
     model: Model,
     session: Session,
     texts: Embeddings,
+    planned_bytes: u64,
 }
 
 impl Studio {
@@ -41,15 +45,21 @@ impl Studio {
         // Without effect it is left out: adding zeros rounds elsewhere, and the picture shall be the base model's to the bit.
         let adapters = if strength == 0.0 { Adapters::none() } else { adapters };
         let texts = Embeddings::new(Cache::in_memory(), &model, "studio", Chunking::long());
-        let backend = encode_texts(&model, &adapters.of_component("text_encoder"), &factors, requests, &texts, backend)?;
+        let process = resident_bytes();
+        let (backend, encoding) = encode_texts(&model, &adapters.of_component("text_encoder"), &factors, requests, &texts, backend)?;
         let programs = sample::plan(&model, &adapters.of_component("unet"), requests, activations, backend.as_ref())?;
         let session = session(&model, &factors, programs, backend)?;
-        model.source.release();
-        Ok(Studio { model, session, texts })
+        let drawing = session.memory().total() + host::drawing_bytes(requests);
+        Ok(Studio { model, session, texts, planned_bytes: process + drawing.max(encoding) })
     }
 
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// What was planned, beside what the process has used up to now.
+    pub fn usage(&self) -> Usage {
+        Usage::so_far(self.planned_bytes)
     }
 
     pub fn draw(&mut self, request: &Request, sampler: Sampler, noise: &[f32]) -> Result<Picture> {
@@ -60,6 +70,7 @@ impl Studio {
 /// Loads `programs` with the factors that their adapters need.
 fn session(model: &Model, factors: &[Factor], programs: Vec<Program>, backend: Box<dyn Backend>) -> Result<Session> {
     let mut session = Session::new(backend, programs, model.source.as_ref()).context("the base model can't be loaded")?;
+    model.source.release();
     let known = |factor: &&Factor| session.params().iter().any(|place| place.name == factor.name);
     let needed: Vec<Factor> = factors.iter().filter(known).cloned().collect();
     let params = flat(&needed, session.params())?;
@@ -67,6 +78,7 @@ fn session(model: &Model, factors: &[Factor], programs: Vec<Program>, backend: B
     Ok(session)
 }
 
+/// Fills `texts`; gives the backend back, and the bytes that this took.
 fn encode_texts(
     model: &Model,
     adapters: &Adapters,
@@ -74,7 +86,7 @@ fn encode_texts(
     requests: &[Request],
     texts: &Embeddings,
     backend: Box<dyn Backend>,
-) -> Result<Box<dyn Backend>> {
+) -> Result<(Box<dyn Backend>, u64)> {
     let graph = programs::text(model, adapters, 1, DType::F32, Stored::default());
     let program = Program::new(TEXT_PROGRAM, graph, backend.as_ref());
     let mut session = session(model, factors, vec![program], backend)?;
@@ -83,5 +95,6 @@ fn encode_texts(
             texts.encode(text, model, &mut session, 0)?;
         }
     }
-    Ok(session.into_backend())
+    let bytes = session.memory().total();
+    Ok((session.into_backend(), bytes))
 }

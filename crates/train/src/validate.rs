@@ -71,7 +71,7 @@ pub fn loss(run: &Prepared, caches: &Caches, session: &mut Session, interrupt: &
 
 /// The middles of equal stretches of the trained timesteps.
 fn timestep(run: &Prepared, place: usize) -> usize {
-    let (first, last) = (run.config.train.min_timestep, run.config.train.max_timestep);
+    let (first, last) = (run.config.train.noise.min_timestep, run.config.train.noise.max_timestep);
     first + (last - first) * (2 * place + 1) / (2 * TIMESTEPS)
 }
 

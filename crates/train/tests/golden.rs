@@ -6,14 +6,15 @@ mod common;
 
 use base::DType;
 use common::{Golden, Tiny, assert_close, cases, run};
-use diffusion::{NoiseSchedule, SchedulerConfig};
+use diffusion::{NoiseSchedule, SchedulerConfig, Weighting};
 use engine::Session;
 use engine::session::Data;
 use graph::{Recompute, differentiate};
 use models::{AdapterSpec, Adapters, clip, unet, vae};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use velatura_train::step::{Batch, Form, Loss, Text, Trainer};
+use velatura_train::loss::Loss;
+use velatura_train::step::{Batch, Form, Programs, Text, Trainer};
 
 fn limit(dtype: DType) -> f64 {
     if dtype == DType::F32 { 1e-4 } else { 2e-2 }
@@ -178,8 +179,10 @@ fn trainer(model: &Tiny, golden: &Golden, dtype: DType) -> Trainer {
     let chosen = optim::choose("adamw", settings.as_object().unwrap()).unwrap();
     let optimizer = optim::Optimizer::new(chosen, common::layout(&session), 2e-3, None).unwrap();
     let scheduler = SchedulerConfig::from_json(&model.source.of("unet").scheduler_config().unwrap().to_string()).unwrap();
-    let loss = Loss { schedule: NoiseSchedule::new(&scheduler).unwrap(), min_snr_gamma: if model.style == "sd2" { 5.0 } else { 0.0 } };
-    Trainer::new(session, HashMap::from([(form, 0)]), loss, (optimizer, None), 0.0, params).unwrap()
+    let weighting = if model.style == "sd2" { Weighting::MinSnr { gamma: 5.0 } } else { Weighting::Even };
+    let loss = Loss { weighting, ..Loss::mse(NoiseSchedule::new(&scheduler).unwrap()) };
+    let programs = Programs { training: HashMap::from([(form, 0)]), ..Programs::default() };
+    Trainer::new(session, programs, loss, (optimizer, None), 0.0, params).unwrap()
 }
 
 fn batch(golden: &Golden, step: usize) -> Batch {
@@ -189,8 +192,11 @@ fn batch(golden: &Golden, step: usize) -> Batch {
         form: Form { batch: dims[0], size: [dims[1], dims[2]] },
         latents: golden.values(&name("latent")),
         noise: golden.values(&name("noise")),
-        timesteps: golden.values(&name("timesteps")).into_iter().map(|t| t as usize).collect(),
+        mixed: Vec::new(),
         weights: vec![1.0; dims[0]],
+        mask: Vec::new(),
+        preserved: None,
+        timesteps: golden.values(&name("timesteps")).into_iter().map(|t| t as usize).collect(),
         text: Text::Context(golden.values(&name("context"))),
         dropout_seed: [0, 0],
     }

@@ -6,7 +6,7 @@ mod common;
 use base::DType;
 use base::quantized::Scheme;
 use common::{Tiny, cases};
-use diffusion::{NoiseSchedule, Prediction, SchedulerConfig};
+use diffusion::{NoiseSchedule, Prediction, SchedulerConfig, Weighting};
 use engine::{Program, Session};
 use graph::{Recompute, differentiate};
 use models::{AdapterSpec, Adapters};
@@ -14,8 +14,9 @@ use serde_json::Map;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use velatura_train::loss::Loss;
 use velatura_train::source::Stored;
-use velatura_train::step::{Batch, Form, Loss, Text, Trainer};
+use velatura_train::step::{Batch, Form, Programs, Text, Trainer};
 
 /// From this size on an allocation counts as memory for a tensor. Below are the small change of threads and error texts.
 const TENSOR_BYTES: usize = 4096;
@@ -84,6 +85,7 @@ fn trainer(model: &Tiny, dtype: DType, recompute: bool, optimizer: &str) -> Trai
     let planned = Session::memory_of(std::slice::from_ref(&program)).unwrap();
     let session = Session::new(backend, vec![program], model.source.as_ref()).unwrap();
     assert_eq!(planned.total(), session.allocated_bytes(), "the plan and the backend disagree");
+    assert_eq!(planned.arena, arena_end(&session), "the arena has another size than its program uses");
 
     let params: Vec<f32> = adapters.init(7).into_iter().flat_map(|f| f.data).collect();
     let chosen = optim::choose(optimizer, &Map::new()).unwrap();
@@ -92,7 +94,19 @@ fn trainer(model: &Tiny, dtype: DType, recompute: bool, optimizer: &str) -> Trai
     assert_eq!(planned, optimizer.held_bytes(), "the plan and the optimizer disagree");
     let ema = Some(optim::Ema::new(0.99, true, &params).unwrap()).filter(|_| !optimizer.averages());
     let schedule = NoiseSchedule::new(&SchedulerConfig::stable_diffusion(Prediction::Epsilon)).unwrap();
-    Trainer::new(session, HashMap::from([(FORM, 0)]), Loss { schedule, min_snr_gamma: 5.0 }, (optimizer, ema), 1.0, params).unwrap()
+    let loss = Loss { weighting: Weighting::MinSnr { gamma: 5.0 }, ..Loss::mse(schedule) };
+    let programs = Programs { training: HashMap::from([(FORM, 0)]), ..Programs::default() };
+    Trainer::new(session, programs, loss, (optimizer, ema), 1.0, params).unwrap()
+}
+
+/// The end of the last byte of the arena that the session's program touches.
+fn arena_end(session: &Session) -> u64 {
+    let (forward, backward) = session.steps(0);
+    let steps = || forward.iter().chain(backward);
+    let arena = steps().next().unwrap().scratch.buffer;
+    let outputs = steps().flat_map(|step| &step.outputs).filter(|view| view.buffer == arena).map(|view| view.offset + view.meta.bytes());
+    let scratch = steps().map(|step| step.scratch).filter(|scratch| scratch.bytes > 0).map(|scratch| scratch.offset + scratch.bytes);
+    outputs.chain(scratch).map(graph::plan::align).max().unwrap()
 }
 
 fn batch(step: u32) -> Batch {
@@ -102,8 +116,11 @@ fn batch(step: u32) -> Batch {
         form: FORM,
         latents: wave(0.7),
         noise: wave(1.3),
+        mixed: Vec::new(),
         timesteps: vec![10, 900],
         weights: vec![1.0; FORM.batch],
+        mask: Vec::new(),
+        preserved: None,
         text: Text::Ids((0..(FORM.batch * TOKENS) as u32).map(|i| i % 98).collect()),
         dropout_seed: [step, 1],
     }

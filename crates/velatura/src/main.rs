@@ -1,7 +1,9 @@
 //! The command line. Each command has a file under `commands/`; this one parses, calls, and turns the result into an exit status.
 
+mod canvas;
 mod commands;
 mod output;
+mod plot;
 mod sheet;
 mod signals;
 mod terminal;

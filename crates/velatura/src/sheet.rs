@@ -1,25 +1,17 @@
 //! A contact sheet: rows of pictures with labels, for people to look at.
 
+use crate::canvas::Canvas;
 use anyhow::{Context, Result, ensure};
-use font8x8::UnicodeFonts;
 use train::sample::Picture;
 
 const MARGIN: usize = 8;
 /// Height of a line of text.
 const LINE: usize = 12;
-const PAPER: [u8; 3] = [255; 3];
-const INK: [u8; 3] = [40; 3];
 
 /// One row of pictures of equal size, with a title over it.
 pub struct Row<'a> {
     pub title: &'a str,
     pub pictures: &'a [Picture],
-}
-
-struct Canvas {
-    width: usize,
-    height: usize,
-    pixels: Vec<u8>,
 }
 
 /// Draws `rows` below each other, every picture enlarged `zoom` times; `labels` stand under the columns of the last row.
@@ -44,41 +36,7 @@ pub fn sheet(rows: &[Row], labels: &[String], zoom: usize) -> Result<Picture> {
             canvas.text(MARGIN + j * (width + MARGIN), MARGIN + rows.len() * row_height + k * LINE, line);
         }
     }
-    Ok(Picture { width: canvas.width as u32, height: canvas.height as u32, pixels: canvas.pixels, parameters: String::new() })
-}
-
-impl Canvas {
-    fn new(width: usize, height: usize) -> Canvas {
-        Canvas { width, height, pixels: PAPER.repeat(width * height) }
-    }
-
-    fn set(&mut self, x: usize, y: usize, color: [u8; 3]) {
-        if x < self.width && y < self.height {
-            let at = (y * self.width + x) * 3;
-            self.pixels[at..at + 3].copy_from_slice(&color);
-        }
-    }
-
-    fn picture(&mut self, left: usize, top: usize, picture: &Picture, zoom: usize) {
-        for y in 0..picture.height as usize * zoom {
-            for x in 0..picture.width as usize * zoom {
-                let at = ((y / zoom) * picture.width as usize + x / zoom) * 3;
-                self.set(left + x, top + y, [picture.pixels[at], picture.pixels[at + 1], picture.pixels[at + 2]]);
-            }
-        }
-    }
-
-    /// Eight pixels a letter; letters that the font lacks are left blank.
-    fn text(&mut self, left: usize, top: usize, text: &str) {
-        for (i, letter) in text.chars().enumerate() {
-            let glyph = font8x8::BASIC_FONTS.get(letter).unwrap_or_default();
-            for (y, row) in glyph.iter().enumerate() {
-                for x in (0..8).filter(|x| row >> x & 1 == 1) {
-                    self.set(left + i * 8 + x, top + y, INK);
-                }
-            }
-        }
-    }
+    Ok(canvas.finish())
 }
 
 /// Breaks a text into lines of at most `letters` letters, at spaces where there are some.

@@ -155,6 +155,7 @@ impl Reporter for Terminal {
             }
             Event::Step(row) => self.step(row),
             Event::Saved(path) => self.line(&format!("saved {}", path.display())),
+            Event::Memory(what, usage) => self.line(&format!("memory of {what}: {usage}")),
             Event::Sampled(path) => self.line(&format!("sample {}", path.display())),
         }
     }

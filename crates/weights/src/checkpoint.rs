@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 /// The parts that a Stable Diffusion model has, in canonical order.
 pub const COMPONENTS: [&str; 3] = ["unet", "vae", "text_encoder"];
 
-/// Mapped bytes that a reader may leave resident before it gives them back ([`Checkpoint::release`]).
-pub const RESIDENT_BYTES: usize = 64 << 20;
+/// Bytes of a file that are read at once, and whose pages are then given back ([`Checkpoint::release_part`]).
+pub const PIECE_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -223,24 +223,20 @@ impl Checkpoint {
     /// the same weights give the same identity whatever file they came from. Reads the whole component (about 1 s per GB).
     pub fn identity(&self, component: &str) -> Result<String> {
         let mut hash = Sha256::new();
-        let mut resident = 0;
         for name in self.component_names(component) {
             let tensor = self.tensor(name)?;
-            resident += tensor.bytes.len();
-            if resident > RESIDENT_BYTES {
-                self.release();
-                resident = 0;
-            }
             hash.update(format!("{name} {} {}\n", tensor.dtype, tensor.shape));
-            hash.update(tensor.bytes);
+            for piece in tensor.bytes.chunks(PIECE_BYTES) {
+                hash.update(piece);
+                self.release_part(piece);
+            }
         }
-        self.release();
         Ok(crate::hex(&hash.finalize()))
     }
 
-    /// Gives mapped pages back to the system; see [`File::release`].
-    pub fn release(&self) {
-        self.files.iter().for_each(File::release);
+    /// Gives the pages of a slice of a tensor back to the system; see [`File::release_part`].
+    pub fn release_part(&self, part: &[u8]) {
+        self.files.iter().for_each(|file| file.release_part(part));
     }
 }
 

@@ -46,18 +46,33 @@ impl Tensor<'_> {
     /// The bytes with a convolution weight's axes moved from [O, I, kh, kw] (files) to [O, kh, kw, I] (memory);
     /// other ranks are copied as they are.
     pub fn to_channels_last(&self) -> Vec<u8> {
-        let &[o, i, kh, kw] = self.shape.dims() else { return self.bytes.to_vec() };
-        let (size, taps) = (self.dtype.bytes(), kh * kw);
-        let mut out = Vec::with_capacity(self.bytes.len());
-        for filter in 0..o {
-            for tap in 0..taps {
-                for channel in 0..i {
-                    let at = ((filter * i + channel) * taps + tap) * size;
-                    out.extend_from_slice(&self.bytes[at..at + size]);
-                }
-            }
+        let mut out = vec![0; self.bytes.len()];
+        if let &[_, channels, kh, kw] = self.shape.dims() {
+            filters_to_channels_last(self.dtype, channels, kh * kw, self.bytes, &mut out);
+        } else {
+            out.copy_from_slice(self.bytes);
         }
         out
+    }
+}
+
+/// Moves the axes of whole filters from [I, taps] to [taps, I]. Both slices have the same length.
+pub fn filters_to_channels_last(dtype: DType, channels: usize, taps: usize, from: &[u8], to: &mut [u8]) {
+    match (taps, dtype.bytes()) {
+        (0 | 1, _) => to.copy_from_slice(from),
+        (_, 1) => move_axes::<1>(channels, taps, from, to),
+        (_, 2) => move_axes::<2>(channels, taps, from, to),
+        _ => move_axes::<4>(channels, taps, from, to),
+    }
+}
+
+fn move_axes<const SIZE: usize>(channels: usize, taps: usize, from: &[u8], to: &mut [u8]) {
+    let (from, to) = (from.as_chunks::<SIZE>().0, to.as_chunks_mut::<SIZE>().0);
+    let filter = (channels * taps).max(1);
+    for (from, to) in from.chunks_exact(filter).zip(to.chunks_exact_mut(filter)) {
+        for (channel, values) in from.chunks_exact(taps).enumerate() {
+            to[channel..].iter_mut().step_by(channels).zip(values).for_each(|(to, value)| *to = *value);
+        }
     }
 }
 
@@ -144,14 +159,19 @@ impl File {
         self.map.len() as u64
     }
 
-    /// Gives the pages that reading brought into memory back to the system; the next read brings them in again.
-    /// Call it after copying weights out, or a mapped checkpoint counts twice. Does nothing where the system can't.
-    pub fn release(&self) {
+    /// Gives the pages of `part`, a slice of a tensor of this file, back to the system; the next read brings them in again. Call it
+    /// after copying weights out, or a mapped checkpoint counts twice. Does nothing where the system can't, or if `part` is not of this
+    /// file.
+    pub fn release_part(&self, part: &[u8]) {
+        let offset = (part.as_ptr() as usize).checked_sub(self.map.as_ptr() as usize);
+        let Some(offset) = offset.filter(|offset| offset + part.len() <= self.map.len()) else { return };
         #[cfg(unix)]
         {
             // SAFETY: the map is read-only and backed by a file, so dropped pages are read again with the same content.
-            let _ = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+            let _ = unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, part.len()) };
         }
+        #[cfg(not(unix))]
+        let _ = offset;
     }
 }
 

@@ -55,10 +55,10 @@ impl Given {
             "toml" => return self.toml(content, origin, place),
             _ => {}
         }
-        if extension.is_empty() || extension == "txt" {
-            if let Ok(table) = toml_table(content, origin) {
-                return self.table(&table, origin, place);
-            }
+        if (extension.is_empty() || extension == "txt")
+            && let Ok(table) = toml_table(content, origin)
+        {
+            return self.table(&table, origin, place);
         }
         let all = commands(content, Dialect::of(extension, content)).with_context(|| origin.to_string())?;
         self.training_command(&all, origin, place)

@@ -84,7 +84,10 @@ fn a_training_script_becomes_a_config_that_says_the_same() {
     assert_eq!((train.lr_scheduler.as_str(), &train.lr_scheduler_params["num_cycles"]), ("cosine_with_restarts", &3.0.into()));
     assert_eq!(train.lr_scheduler_params["warmup_steps"].as_f64(), Some(100.0));
     assert_eq!((train.dtype, config.save.dtype), (base::DType::BF16, base::DType::F16));
-    assert_eq!((train.min_snr_gamma, train.noise_offset, train.max_grad_norm, train.max_token_length), (5.0, 0.05, 0.5, Some(225)));
+    assert_eq!(
+        (train.loss.min_snr_gamma, train.noise.noise_offset, train.max_grad_norm, train.max_token_length),
+        (5.0, 0.05, 0.5, Some(225))
+    );
     assert_eq!((config.save.save_every, config.save.save_every_epochs, config.save.max_step_saves_to_keep), (0, 2, 3));
     let dataset = &config.datasets[0];
     assert_eq!((dataset.folder_path.as_path(), dataset.resolution[0].width), (Path::new("/data/train"), 512));
@@ -160,7 +163,7 @@ fn flags_that_mean_something_together_are_read_together() {
     assert_eq!((fixed.train.lr, &fixed.train.optimizer_params["scale_parameter"]), (1e-3, &false.into()));
     assert_eq!(with("--optimizer_type Prodigy --learning_rate 1 --optimizer_args d_coef=2").0.train.lr, 1.0);
     assert_eq!(with("--max_train_epochs 3 --max_train_steps 9").0.train.epochs, 3);
-    assert_eq!((with("--min_timestep 100 --max_timestep 1000").0.train.max_timestep), 999);
+    assert_eq!((with("--min_timestep 100 --max_timestep 1000").0.train.noise.max_timestep), 999);
     assert_eq!(with("--save_every_n_steps 100 --save_last_n_steps 250").0.save.max_step_saves_to_keep, 3);
     assert_eq!(with("--network_module lycoris.kohya --network_args algo=locon conv_dim=4").0.network.conv, 4);
     noted(&with("--mixed_precision fp16").1, &["fp16 is read as bf16"]);
@@ -342,12 +345,9 @@ fn settings_dataset_file_and_command_line_are_taken_together() {
 
 #[test]
 fn a_set_for_regularisation_is_passed_on_to_the_config() {
-    // Where the config can't do it yet, its own words say so.
-    let script = format!("{TRAIN} --reg_data_dir /reg");
-    match try_import(&[("a.sh", &script)], 1) {
-        Ok(imported) => assert!(imported.yaml.contains("is_reg: true"), "{}", imported.yaml),
-        Err(error) => assert!(format!("{error:#}").contains("datasets[1].is_reg"), "{error:#}"),
-    }
+    let script = format!("{TRAIN} --reg_data_dir /reg --prior_loss_weight 0.5");
+    let imported = try_import(&[("a.sh", &script)], 1).unwrap();
+    assert!(imported.yaml.contains("is_reg: true") && imported.yaml.contains("reg_weight: 0.5"), "{}", imported.yaml);
 }
 
 fn all() -> impl Iterator<Item = &'static Flag> {

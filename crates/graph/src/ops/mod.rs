@@ -22,7 +22,7 @@ mod group_norm;
 mod layer_norm;
 mod linear;
 mod lora;
-mod mse;
+mod loss;
 mod reshape;
 mod scale;
 mod slice;
@@ -42,7 +42,7 @@ pub use group_norm::{GroupNorm, GroupNormGrad};
 pub use layer_norm::{LayerNorm, LayerNormGrad};
 pub use linear::{Linear, LinearGrad};
 pub use lora::{Lora, dropout_mask};
-pub use mse::{Mse, MseGrad};
+pub use loss::{Loss, LossGrad, LossInputs, PixelError};
 pub use reshape::Reshape;
 pub use scale::Scale;
 pub use slice::{Slice, SliceGrad};
@@ -126,7 +126,7 @@ macro_rules! for_each_op {
     ($with:ident) => {
         $with! {
             Activation, ActivationGrad, Add, AddChannels, SumTokens, Attention, AttentionGrad, Cast, Concat, Conv2d, Conv2dGrad,
-            Embedding, Geglu, GegluGrad, GroupNorm, GroupNormGrad, LayerNorm, LayerNormGrad, Linear, LinearGrad, Mse, MseGrad,
+            Embedding, Geglu, GegluGrad, GroupNorm, GroupNormGrad, LayerNorm, LayerNormGrad, Linear, LinearGrad, Loss, LossGrad,
             Reshape, Scale, Slice, SliceGrad, TimestepEmbedding, Upsample, UpsampleGrad
         }
     };

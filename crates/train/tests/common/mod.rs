@@ -6,6 +6,7 @@ use cpu::Cpu;
 use cpu::isa::Isa;
 use engine::session::Data;
 use engine::{Program, Session};
+use graph::ops::{Loss, LossInputs};
 use graph::{Builder, Graph, ValueId};
 use models::{Adapters, Net, StableDiffusion, clip, unet};
 use std::collections::BTreeMap;
@@ -95,6 +96,11 @@ impl Tiny {
 
     /// The forward of a training step up to the loss, whose value comes with it. Text enters as `ids` if the text encoder is adapted.
     pub fn training_forward(&self, dtype: DType, adapters: &Adapters, form: [usize; 3], tokens: usize) -> (Graph, ValueId) {
+        self.forward_to(Loss::MSE, dtype, adapters, (form, tokens))
+    }
+
+    /// The same up to another loss.
+    pub fn forward_to(&self, error: Loss, dtype: DType, adapters: &Adapters, (form, tokens): ([usize; 3], usize)) -> (Graph, ValueId) {
         let (source, stored) = (Arc::clone(&self.source), self.stored);
         let mut b = Builder::new(dtype, Box::new(move |name| source.stored_dtype(name, stored, dtype)));
         let mut net = Net::new(&mut b, adapters);
@@ -108,7 +114,9 @@ impl Tiny {
         let prediction = unet::forward(&mut net, &self.parts.unet, inputs);
         let target = b.input("target", b.shape(prediction).clone(), DType::F32);
         let weight = b.input("weight", [batch], DType::F32);
-        let [loss, _] = b.mse(prediction, target, weight);
+        let threshold = error.has_threshold().then(|| b.input("threshold", [batch], DType::F32));
+        let mask = error.masked.then(|| b.input("mask", [batch, height, width, 1], DType::F32));
+        let [loss, _] = b.loss(error.error, LossInputs { pred: prediction, target, weight, threshold, mask });
         b.output("loss", loss);
         (b.finish(), loss)
     }

@@ -6,6 +6,7 @@ use crate::signals;
 use crate::terminal::Terminal;
 use anyhow::Result;
 use clap::Args;
+use train::Planned;
 use train::bench::{Bench, Grouping};
 
 #[derive(Args)]
@@ -29,7 +30,10 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let run = open::prepare(arguments.config.load()?, &mut terminal)?;
     run.notices.iter().for_each(|text| terminal.say(&format!("note: {text}")));
     let grouping = if arguments.by_shape { Grouping::KindAndShapes } else { Grouping::Kind };
-    let bench = Bench::run(&run, open::backend()?, arguments.steps, grouping, &interrupt, &mut terminal)?;
+    let backend = open::backend()?;
+    let planned = Planned::new(&run, backend.as_ref())?;
+    planned.memory.check()?;
+    let bench = Bench::run(&run, planned, backend, arguments.steps, grouping, &interrupt, &mut terminal)?;
     drop(terminal);
     if arguments.json { output::print(serde_json::to_string_pretty(&bench)?) } else { output::print(bench.to_string().trim_end()) }
 }

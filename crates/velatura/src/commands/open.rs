@@ -29,6 +29,23 @@ pub fn load(path: &Path, set: &[String]) -> Result<config::Loaded> {
     config::load_file(path, &overrides)
 }
 
+/// A limit of memory on the command line.
+#[derive(Args)]
+pub struct MemoryArguments {
+    /// The most memory that the run may take, such as `3GB`: of the blocks that could be computed again in the backward pass as few
+    /// are chosen as fit. The same as `--set memory.budget=3GB`.
+    #[arg(long, value_name = "SIZE")]
+    memory_budget: Option<String>,
+}
+
+impl MemoryArguments {
+    /// The config with this limit.
+    pub fn load(&self, config: &ConfigArguments) -> Result<config::Loaded> {
+        let budget = self.memory_budget.iter().map(|size| format!("memory.budget={size}"));
+        load(&config.config, &config.set.iter().cloned().chain(budget).collect::<Vec<_>>())
+    }
+}
+
 /// Everything up to the first step.
 pub fn prepare(loaded: config::Loaded, terminal: &mut Terminal) -> Result<Prepared> {
     let model = local("model.name_or_path", &loaded.config.model.name_or_path, terminal)?;

@@ -75,6 +75,8 @@ struct Job {
     lora: Option<PathBuf>,
     sample: SampleConfig,
     prompts: Vec<SamplePrompt>,
+    /// Whether the LoRA was trained on noise up to pure noise, so that pictures begin there too.
+    zero_terminal_snr: bool,
 }
 
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -85,7 +87,10 @@ pub fn run(arguments: Arguments) -> Result<()> {
     ensure!(arguments.strength.is_finite(), "--strength {}: a LoRA's strength is a number", arguments.strength);
     let model = open::local("the model", &job.model.name_or_path, &mut terminal)?;
     let vae = job.model.vae_path.as_deref().map(|name| open::local("the VAE", name, &mut terminal)).transpose()?;
-    let model = train::Model::open(&model, vae.as_deref(), &job.model)?;
+    let mut model = train::Model::open(&model, vae.as_deref(), &job.model)?;
+    if job.zero_terminal_snr {
+        model.schedule = model.schedule.with_zero_terminal_snr().context("in train.zero_terminal_snr")?;
+    }
     let requests = job.prompts.iter().map(|p| Request::new(p.clone(), &model)).collect::<Result<Vec<_>>>()?;
     let lora = job.lora.as_deref().map(weights::lora::read).transpose()?;
     let mut studio = Studio::open(model, lora.as_ref(), arguments.strength, &requests, dtype, open::backend()?, &mut terminal)?;
@@ -104,6 +109,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         paths.push(path);
     }
     terminal.report(Event::End);
+    terminal.report(Event::Memory("sampling", studio.usage()));
     paths.iter().try_for_each(|path| output::print(open::shown(path)))
 }
 
@@ -111,7 +117,13 @@ impl Arguments {
     fn job(&self) -> Result<Job> {
         let mut job = match &self.config {
             Some(path) => job_of_config(open::load(path, &self.set)?.config)?,
-            None => Job { model: self.model_config()?, lora: None, sample: plain_sample_config(), prompts: Vec::new() },
+            None => Job {
+                model: self.model_config()?,
+                lora: None,
+                sample: plain_sample_config(),
+                prompts: Vec::new(),
+                zero_terminal_snr: false,
+            },
         };
         job.lora = self.lora.clone().or(job.lora);
         self.apply(&mut job.sample)?;
@@ -166,7 +178,8 @@ impl Arguments {
 fn job_of_config(config: config::RunConfig) -> Result<Job> {
     let lora = config.run_folder().join(format!("{}.safetensors", config.name));
     ensure!(lora.exists(), "{} does not exist yet: train the config first, or give --lora a checkpoint of it", open::shown(&lora));
-    Ok(Job { model: config.model, lora: Some(lora), prompts: config.sample.samples.clone(), sample: config.sample })
+    let zero_terminal_snr = config.train.noise.zero_terminal_snr;
+    Ok(Job { model: config.model, lora: Some(lora), prompts: config.sample.samples.clone(), sample: config.sample, zero_terminal_snr })
 }
 
 fn plain_sample_config() -> SampleConfig {

@@ -1,6 +1,6 @@
 //! `velatura train CONFIG`
 
-use crate::commands::open::{self, ConfigArguments};
+use crate::commands::open::{self, ConfigArguments, MemoryArguments};
 use crate::output;
 use crate::signals;
 use crate::terminal::Terminal;
@@ -12,6 +12,8 @@ use train::{Finished, Start};
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
+    #[command(flatten)]
+    memory: MemoryArguments,
     /// Go on from the run's newest saved state.
     #[arg(long)]
     resume: bool,
@@ -26,7 +28,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         (_, true) => Start::Over,
         _ => Start::New,
     };
-    train(arguments.config.load()?, start)?;
+    train(arguments.memory.load(&arguments.config)?, start)?;
     Ok(())
 }
 
@@ -37,8 +39,9 @@ pub fn train(loaded: config::Loaded, start: Start) -> Result<Finished> {
     let run = open::prepare(loaded, &mut terminal)?;
     let backend = open::backend()?;
     terminal.say(&format!("velatura {} on {}", env!("CARGO_PKG_VERSION"), backend.describe()));
-    terminal.say(train::Plan::new(&run, backend.as_ref())?.to_string().trim_end());
-    let finished = train::train(&run, backend, start, &interrupt, &mut terminal)?;
+    let planned = train::Planned::new(&run, backend.as_ref())?;
+    terminal.say(train::Plan::new(&run, planned.memory.clone())?.to_string().trim_end());
+    let finished = train::train(&run, planned, backend, start, &interrupt, &mut terminal)?;
     drop(terminal);
     if finished.skipped > 0 {
         output::say(format_args!("{} updates were not finite and were not applied", finished.skipped));

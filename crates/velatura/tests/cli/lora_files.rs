@@ -111,3 +111,15 @@ fn the_diffusers_layout_is_written_on_request() {
     assert!(names("diffusers/run/run.safetensors").iter().all(|n| n.starts_with("unet.") && n.ends_with(".weight")));
     assert_same_effect(&place.lora("diffusers/run/run.safetensors"), &place.lora("kohya/run/run.safetensors"), 1e-6);
 }
+
+#[test]
+fn the_type_to_save_in_is_a_setting_and_values_that_vanish_in_it_are_told() {
+    let place = Place::new("sd15");
+    let said = ["fp32", "bf16", "fp16"].map(|dtype| {
+        let done = place.train(dtype, json!({"train": {"lr": 1e-9}, "save": {"dtype": dtype}}));
+        (done.stderr.contains("became 0"), place.lora(&format!("{dtype}/run/run.safetensors")))
+    });
+    assert_eq!(said.each_ref().map(|(told, _)| *told), [false, false, true]);
+    let left = said.map(|(_, lora)| lora.modules.iter().any(|m| m.up.iter().any(|v| *v != 0.0)));
+    assert_eq!(left, [true, true, false]);
+}

@@ -4,7 +4,9 @@
 mod bench;
 mod config;
 mod data;
+mod disk;
 mod lora_files;
+mod losses;
 mod mistakes;
 mod optimizers;
 mod place;

@@ -24,7 +24,7 @@ fn every_way_to_keep_state_resumes_to_the_same_bits() {
     for (name, train) in [
         ("8-bit", json!({"optimizer": "adamw8bit"})),
         ("prodigy", json!({"optimizer": "prodigyopt", "lr": 1.0, "optimizer_params": {"d_coef": 2, "slice_p": 11}})),
-        ("rows", json!({"optimizer": "Adafactor", "optimizer_params": {"relative_step": true, "scale_parameter": true}})),
+        ("rows", json!({"optimizer": "Adafactor", "lr": null, "optimizer_params": {"relative_step": true, "scale_parameter": true}})),
         ("votes", json!({"optimizer": "automagic3", "lr": 1e-5, "optimizer_params": {"polarity_history": 2}})),
         ("swapped", json!({"optimizer": "lion8bit", "do_paramiter_swapping": true, "paramiter_swapping_factor": 0.3})),
         ("averaged", json!({"ema_config": {"use_ema": true, "ema_decay": 0.5}})),
@@ -76,6 +76,38 @@ fn the_plan_knows_the_state_the_groups_and_the_whole_curve() {
     let groups: Vec<(&str, f64)> =
         rates["groups"].as_array().unwrap().iter().map(|g| (g["name"].as_str().unwrap(), g["lr"].as_f64().unwrap())).collect();
     assert_eq!(groups, [("unet", 1e-3), ("unet lora_up", 4e-3)]);
+}
+
+#[test]
+fn an_adaptive_optimizer_takes_a_rate_for_each_part() {
+    let place = Place::new("sd15");
+    let train = |text_encoder: f64| json!({"optimizer": "prodigy", "lr": 1.0, "train_text_encoder": true, "text_encoder_lr": text_encoder});
+    let rates = &plan(&place, "p", train(0.25))["learning_rate"];
+    let groups: Vec<(&str, f64)> =
+        rates["groups"].as_array().unwrap().iter().map(|g| (g["name"].as_str().unwrap(), g["lr"].as_f64().unwrap())).collect();
+    assert_eq!(groups, [("text_encoder", 0.25), ("unet", 1.0)]);
+    for (name, rate) in [("quarter", 0.25), ("same", 1.0)] {
+        place.train(name, json!({"train": train(rate)}));
+        assert!(place.lora(&format!("{name}/run/run.safetensors")).modules.iter().all(|m| m.up.iter().any(|v| *v != 0.0)), "{name}");
+    }
+    assert!(place.lora_bytes("quarter") != place.lora_bytes("same"));
+}
+
+#[test]
+fn eight_bit_state_follows_its_32_bit_form_far_closer_than_another_seed_does() {
+    let place = Place::new("sd15");
+    for optimizer in ["adamw", "lion"] {
+        let run = |name: &str, optimizer: &str, seed: u64| {
+            let train = json!({"optimizer": optimizer, "steps": 40, "batch_size": 2, "lr": 3e-4});
+            place.train(name, json!({"seed": seed, "train": train}));
+            place.rows(name).iter().map(|row| row.loss.unwrap()).collect::<Vec<f64>>()
+        };
+        let away = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum::<f64>() / a.len() as f64;
+        let full = run(&format!("{optimizer} full"), optimizer, 7);
+        let eight = run(&format!("{optimizer} eight"), &format!("{optimizer}8bit"), 7);
+        let other = run(&format!("{optimizer} other"), optimizer, 8);
+        assert!(full != eight && away(&full, &eight) < 0.02 * away(&full, &other), "{} {}", away(&full, &eight), away(&full, &other));
+    }
 }
 
 #[test]

@@ -8,6 +8,8 @@ use tempfile::TempDir;
 use train::metrics::Row;
 use weights::lora::LoraFile;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_velatura");
+
 pub struct Place {
     dir: TempDir,
 }
@@ -118,7 +120,17 @@ impl Place {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_velatura"));
+        self.at_home(Command::new(PROGRAM), arguments)
+    }
+
+    /// The program with files limited to so many bytes: writes then meet what they meet on a full disk. The limit can be lifted.
+    pub fn cramped(&self, arguments: &[&str], bytes: u64) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; exec prlimit --fsize=$0:unlimited \"$@\"", &bytes.to_string(), PROGRAM]);
+        self.at_home(shell, arguments)
+    }
+
+    fn at_home(&self, mut command: Command, arguments: &[&str]) -> Command {
         command.args(arguments).current_dir(self.dir.path()).env("HF_HOME", self.path("hub")).env("HF_HUB_OFFLINE", "1");
         for name in ["HF_ENDPOINT", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "RUST_BACKTRACE"] {
             command.env_remove(name);
@@ -138,13 +150,19 @@ impl Place {
 
     /// Like [`Place::run_until`], doing something before the signal is sent.
     pub fn run_until_then(&self, arguments: &[&str], file: &str, rows: usize, signal: &str, then: impl FnOnce()) -> Done {
-        let mut command = self.command(arguments);
+        self.follow(self.command(arguments), file, rows, |child| {
+            then();
+            send(child, signal);
+        })
+    }
+
+    /// Runs a command to its end, and does something as soon as the run of `file` has `rows` rows of metrics.
+    pub fn follow(&self, mut command: Command, file: &str, rows: usize, then: impl FnOnce(&Child)) -> Done {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         while self.rows_so_far(file) < rows && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        then();
-        send(&child, signal);
+        then(&child);
         Done::of(child.wait_with_output().unwrap())
     }
 
@@ -186,7 +204,7 @@ fn essence(row: Row) -> (u64, Option<u64>, u64, Option<u64>, Vec<String>, u64) {
 }
 
 /// Sends a signal by name (`INT`, `TERM`, `KILL`); a process that has ended is no error.
-fn send(child: &Child, signal: &str) {
+pub fn send(child: &Child, signal: &str) {
     Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).stderr(Stdio::null()).status().unwrap();
 }
 

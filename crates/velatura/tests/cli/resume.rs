@@ -180,3 +180,30 @@ fn two_runs_in_one_folder_are_refused() {
     });
     assert_eq!(first.status, None);
 }
+
+#[test]
+fn a_length_changed_in_the_middle_of_a_schedule_is_announced_and_the_rate_does_not_leap() {
+    let place = Place::new("sd15");
+    let change = |steps: u64| json!({"train": {"steps": steps, "lr_scheduler": "cosine"}, "save": {"save_every": 5}});
+    let config = place.config("bent", change(40));
+    place.run_until(&["train", &config], "bent", 12, "KILL");
+    let before = place.rows("bent");
+    let config = place.config("bent", change(60));
+    let resumed = place.run(&["train", &config, "--resume"]).good();
+    assert!(resumed.stderr.contains("config 60 steps, saved 40") && resumed.stderr.contains("goes on from"), "{}", resumed.stderr);
+    let rows = place.rows("bent");
+    assert_eq!(rows.len(), 60);
+    assert!(rows.windows(2).all(|pair| pair[1].lr <= pair[0].lr && pair[0].lr - pair[1].lr < 0.05e-3), "the rate leaps");
+    assert!(rows[59].lr < 1e-5 && before[..10].iter().zip(&rows).all(|(old, new)| old.lr == new.lr));
+}
+
+#[test]
+fn another_rate_on_resume_is_the_configs_and_both_are_named() {
+    let place = Place::new("sd15");
+    place.train("slower", json!({"train": {"steps": 3, "lr": 1e-3}}));
+    let config = place.config("slower", json!({"train": {"steps": 5, "lr": 5e-4}}));
+    let resumed = place.run(&["train", &config, "--resume"]).good();
+    assert!(resumed.stderr.contains("learning rate: config 5e-4, saved 1e-3"), "{}", resumed.stderr);
+    let rates: Vec<f64> = place.rows("slower").iter().map(|row| row.lr).collect();
+    assert_eq!(rates, [1e-3, 1e-3, 1e-3, 5e-4, 5e-4]);
+}

@@ -27,3 +27,25 @@ fn sigint_saves_and_exits_with_130() {
 fn sigterm_saves_and_exits_with_143() {
     stops_and_goes_on("TERM", 143);
 }
+
+#[test]
+fn a_second_signal_ends_the_run_at_once_and_leaves_only_whole_states() {
+    let place = Place::new("sd15");
+    let change = |steps: u64| json!({"train": {"steps": steps}, "save": {"save_every": 1}});
+    let config = place.config("twice", change(100_000));
+    // It saves after each step, so most signals come while it does.
+    let rows = [3, 9, 14, 20, 27, 33];
+    for rows in rows {
+        let done = place.follow(place.command(&["train", &config, "--resume"]), "twice", rows, |child| {
+            crate::place::send(child, "INT");
+            crate::place::send(child, "INT");
+        });
+        assert_eq!(done.status, Some(130), "{}", done.stderr);
+    }
+    let steps = place.rows("twice").len() as u64 + 2;
+    let config = place.config("twice", change(steps));
+    let resumed = place.run(&["train", &config, "--resume"]).good();
+    assert!(!resumed.stderr.contains("can't be used"), "{}", resumed.stderr);
+    place.train("whole", change(steps));
+    place.assert_same_run("whole", "twice");
+}

@@ -49,8 +49,11 @@ fn what_is_written_is_read_and_the_same_input_gives_the_same_bytes() {
     assert_eq!(file.info("c").unwrap().shape, Shape::new(&[]));
     assert_eq!(file.data_start % 8, 0);
     assert_eq!(file.info("a").unwrap().range.start, file.data_start, "the widest elements come first");
-    file.release();
-    assert_eq!(file.tensor("b").unwrap().bytes, [1; 6]);
+    // Pages that were given back come again as they were; a slice of something else is not the file's to give.
+    for part in [file.tensor("a").unwrap().bytes, file.tensor_area(), &[0; 100]] {
+        file.release_part(part);
+        assert_eq!(file.tensor("b").unwrap().bytes, [1; 6]);
+    }
     let missing = file.tensor("aa").unwrap_err().to_string();
     assert!(missing.contains("no tensor aa") && missing.contains("a.safetensors"), "{missing}");
 }

@@ -239,7 +239,7 @@ unsafe fn widen_runs(right: &Right, columns: &Range<usize>, numbers: Range<usize
         let rows = (run - k % run).min(numbers.end - k);
         if let Some(from) = right.row(k) {
             // SAFETY: as the caller promises.
-            unsafe { widen(from.at(columns.start), rows, columns.len(), into.from_row(k - numbers.start)) };
+            unsafe { widen(from.at(columns.start), rows, columns.len(), into.skip_rows(k - numbers.start)) };
         }
         k += rows;
     }

@@ -21,7 +21,7 @@ pub struct Widened {
 
 impl Widened {
     /// The same from row `row` on.
-    pub fn from_row(self, row: usize) -> Widened {
+    pub fn skip_rows(self, row: usize) -> Widened {
         Widened { pointer: self.pointer.wrapping_add(row * self.stride * self.dtype.bytes()), ..self }
     }
 }

@@ -1,0 +1,136 @@
+//! The noise keys of `train:` what is mixed into latents, and at which timesteps.
+
+use crate::loss::one_of;
+use crate::scalar::Whole;
+use crate::train::{RawTrain, not_negative};
+use anyhow::{Result, bail, ensure};
+use serde::Serialize;
+
+/// How timesteps are spread over their range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimestepType {
+    Uniform,
+    /// σ of a normal number: more in the middle.
+    Sigmoid,
+}
+
+/// Which end of the timesteps is favoured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentOrStyle {
+    Balanced,
+    /// The noisy end, where layout is decided.
+    Content,
+    /// The other end, where details are decided.
+    Style,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NoiseConfig {
+    pub noise_offset: f64,
+    /// 0: off.
+    pub multires_noise_iterations: usize,
+    pub multires_noise_discount: f64,
+    /// 0: off.
+    pub ip_noise_gamma: f64,
+    pub zero_terminal_snr: bool,
+    pub timestep_type: TimestepType,
+    pub logit_mean: f64,
+    pub logit_std: f64,
+    pub content_or_style: ContentOrStyle,
+    /// The same for datasets with `is_reg`.
+    pub content_or_style_reg: ContentOrStyle,
+    /// First and last (inclusive) timestep that is trained.
+    pub min_timestep: usize,
+    pub max_timestep: usize,
+}
+
+/// Levels of pyramid noise beyond this are all one pixel large, whatever the latent.
+const MOST_ITERATIONS: u64 = 20;
+
+/// The last timestep.
+const LAST: u64 = 999;
+
+pub(crate) fn resolve(raw: &RawTrain, notices: &mut Vec<String>) -> Result<NoiseConfig> {
+    let [min_timestep, max_timestep] = range(raw, notices)?;
+    let iterations = raw.multires_noise_iterations.map_or(0, |n| n.0);
+    ensure!(
+        iterations <= MOST_ITERATIONS,
+        "train.multires_noise_iterations: {iterations} is more than {MOST_ITERATIONS}; 6 to 10 are usual"
+    );
+    let discount = not_negative("train.multires_noise_discount", raw.multires_noise_discount, 0.3)?;
+    ensure!(discount <= 1.0, "train.multires_noise_discount: {discount} is more than 1; 0.1 to 0.4 are usual");
+    let logit_std = not_negative("train.logit_std", raw.logit_std, 1.0)?;
+    ensure!(logit_std > 0.0, "train.logit_std: 0 would train a single timestep; use min_timestep and max_timestep for that");
+    let content_or_style = end("train.content_or_style", raw.content_or_style.as_deref(), ContentOrStyle::Balanced)?;
+    let config = NoiseConfig {
+        noise_offset: not_negative("train.noise_offset", raw.noise_offset, 0.0)?,
+        multires_noise_iterations: iterations as usize,
+        multires_noise_discount: discount,
+        ip_noise_gamma: not_negative("train.ip_noise_gamma", raw.ip_noise_gamma, 0.0)?,
+        zero_terminal_snr: raw.zero_terminal_snr.is_some_and(|f| f.0),
+        timestep_type: timestep_type(raw.timestep_type.as_deref().unwrap_or("uniform"))?,
+        logit_mean: raw.logit_mean.map_or(0.0, |v| v.0),
+        logit_std,
+        content_or_style,
+        content_or_style_reg: end("train.content_or_style_reg", raw.content_or_style_reg.as_deref(), content_or_style)?,
+        min_timestep: min_timestep as usize,
+        max_timestep: max_timestep as usize,
+    };
+    let favoured = config.content_or_style != ContentOrStyle::Balanced || config.content_or_style_reg != ContentOrStyle::Balanced;
+    one_of(&[("timestep_type: sigmoid", config.timestep_type == TimestepType::Sigmoid), ("content_or_style", favoured)])?;
+    Ok(config)
+}
+
+/// First and last timestep. ai-toolkit's keys count from the noisy end: its index 0 is timestep 999.
+fn range(raw: &RawTrain, notices: &mut Vec<String>) -> Result<[u64; 2]> {
+    let value = |key: &Option<Whole>| key.as_ref().map(|v| v.0);
+    let direct = [value(&raw.min_timestep), value(&raw.max_timestep)];
+    let counted = [value(&raw.min_denoising_steps), value(&raw.max_denoising_steps)];
+    let [mut first, mut last] = [direct[0].unwrap_or(0), direct[1].unwrap_or(LAST)];
+    if counted.iter().any(Option::is_some) {
+        ensure!(
+            direct.iter().all(Option::is_none),
+            "train.min_denoising_steps or max_denoising_steps and train.min_timestep or max_timestep are both given; keep one pair"
+        );
+        let [from, to] = [counted[0].unwrap_or(0), counted[1].unwrap_or(LAST).min(LAST)];
+        ensure!(from <= to, "train.min_denoising_steps ({from}) is more than train.max_denoising_steps ({to})");
+        [first, last] = [LAST - to, LAST - from];
+        let whole = (from, to) == (0, LAST);
+        notices.extend((!whole).then(|| format!(
+            "train.min_denoising_steps {from} and max_denoising_steps {to} count from the noisy end: timesteps {first} to {last} are trained"
+        )));
+    }
+    // sd-scripts leaves the end out, and 1000 is its word for all.
+    last = if last == LAST + 1 { LAST } else { last };
+    ensure!(last <= LAST, "train.max_timestep: {last} is beyond the last timestep, {LAST}");
+    ensure!(first <= last, "train.min_timestep ({first}) is more than train.max_timestep ({last})");
+    Ok([first, last])
+}
+
+fn timestep_type(name: &str) -> Result<TimestepType> {
+    Ok(match name.trim() {
+        "uniform" | "linear" => TimestepType::Uniform,
+        "sigmoid" | "logit_normal" => TimestepType::Sigmoid,
+        "weighted" => bail!(
+            "train.timestep_type: weighted is a table of weights that was measured on a flow-matching model; linear_timesteps: true weighs \
+             the middle timesteps most"
+        ),
+        flow @ ("sigma" | "shift" | "flux_shift" | "lumina2_shift" | "lognorm_blend" | "next_sample" | "one_step" | "two_step"
+        | "four_step" | "eight_step") => {
+            bail!("train.timestep_type: {flow} is for flow-matching models; this kind of model takes uniform or sigmoid")
+        }
+        other => bail!("train.timestep_type: {other} is unknown; it is uniform or sigmoid"),
+    })
+}
+
+fn end(key: &str, name: Option<&str>, default: ContentOrStyle) -> Result<ContentOrStyle> {
+    Ok(match name.map(str::trim) {
+        None => default,
+        Some("balanced") => ContentOrStyle::Balanced,
+        Some("content") => ContentOrStyle::Content,
+        Some("style") => ContentOrStyle::Style,
+        Some(other) => bail!("{key}: {other} is unknown; it is balanced, content or style"),
+    })
+}
