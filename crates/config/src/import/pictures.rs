@@ -84,18 +84,19 @@ fn common(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settin
     buckets(native, entry, settings);
 }
 
-/// sd-scripts fits pictures to the area of width × height; so does a square of the same area.
 fn resolution(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settings) {
-    let Some(setting) = settings.get("resolution") else {
-        return native.error("resolution is not given: add --resolution 512 (or the size that you train at)");
-    };
-    let sides: Vec<u64> = setting.value.as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
-    let (width, height) = (sides.first().copied().unwrap_or(512), sides.last().copied().unwrap_or(512));
-    let side = ((width * height) as f64).sqrt().round() as u64;
-    if width != height {
-        native.note(format!("{} {width},{height} is read as the square of the same area, {side}", setting.origin));
+    match sides(settings) {
+        Some((width, height)) if width == height => drop(entry.insert("resolution".to_string(), width.into())),
+        Some((width, height)) => drop(entry.insert("resolution".to_string(), format!("{width}x{height}").into())),
+        None => native.error("resolution is not given: add --resolution 512 (or the size that you train at)"),
     }
-    entry.insert("resolution".to_string(), side.into());
+}
+
+/// Width and height of `resolution`, which may be one side or both.
+fn sides(settings: &Settings) -> Option<(u64, u64)> {
+    let setting = settings.get("resolution")?;
+    let sides: Vec<u64> = setting.value.as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    Some((sides.first().copied().unwrap_or(512), sides.last().copied().unwrap_or(512)))
 }
 
 fn buckets(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settings) {
@@ -104,18 +105,17 @@ fn buckets(native: &mut Native, entry: &mut Map<String, Value>, settings: &Setti
     if !on {
         return;
     }
+    entry.insert("bucket_scheme".to_string(), "list".into());
     if settings.is_on("bucket_no_upscale") {
-        // Sides by the picture's own size, never enlarged: what ai-toolkit's buckets are too.
-        entry.insert("bucket_scheme".to_string(), "ratio".into());
+        entry.insert("bucket_no_upscale".to_string(), true.into());
         for limit in ["min_bucket_reso", "max_bucket_reso"] {
             if let Some(setting) = settings.get(limit) {
                 native.note(format!("{} has no effect with bucket_no_upscale", setting.origin));
             }
         }
     } else {
-        entry.insert("bucket_scheme".to_string(), "list".into());
         entry.insert("min_bucket".to_string(), settings.whole("min_bucket_reso").unwrap_or(256).into());
-        let side = entry.get("resolution").and_then(Value::as_u64).unwrap_or(512);
+        let side = sides(settings).map_or(512, |(width, height)| width.max(height));
         let most = settings.whole("max_bucket_reso").unwrap_or(1024).max(side);
         entry.insert("max_bucket".to_string(), most.into());
     }

@@ -134,8 +134,8 @@ fn what_is_not_said_is_as_in_sd_scripts() {
         imported("a.sh", "train_network.py --train_data_dir d --resolution 768,512 --pretrained_model_name_or_path m --enable_bucket");
     let dataset = &config.datasets[0];
     assert_eq!(
-        (dataset.resolution[0].width, dataset.min_bucket, dataset.max_bucket, dataset.bucket_step),
-        (627, Some(256), Some(1024), Some(64))
+        (dataset.resolution[0].width, dataset.resolution[0].height, dataset.min_bucket, dataset.max_bucket, dataset.bucket_step),
+        (768, 512, Some(256), Some(1024), Some(64))
     );
 }
 
@@ -168,7 +168,7 @@ fn flags_that_mean_something_together_are_read_together() {
     assert_eq!(with("--network_module lycoris.kohya --network_args algo=locon conv_dim=4").0.network.conv, 4);
     noted(&with("--mixed_precision fp16").1, &["fp16 is read as bf16"]);
     let buckets = with("--enable_bucket --bucket_no_upscale --loss_type l2 --prior_loss_weight 1").0.datasets.remove(0);
-    assert_eq!((buckets.bucket_scheme, buckets.min_bucket), (crate::BucketScheme::Ratio, None));
+    assert_eq!((buckets.bucket_scheme, buckets.bucket_no_upscale), (crate::BucketScheme::List, true));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_settings_file_of_a_gui_is_read_with_its_sections_and_prompts() {
     let result = import_in(&dir, &[("config.toml", SETTINGS), ("prompt.txt", prompts)], 1).unwrap();
     let config = crate::load(result.yaml.as_bytes(), "c.yaml", &[]).unwrap().config;
     assert_eq!((config.name.as_str(), config.train.steps, config.train.text_encoder_lr), ("gui", 1600, 1e-4));
-    assert_eq!(config.datasets[0].bucket_scheme, crate::BucketScheme::Ratio);
+    assert_eq!((config.datasets[0].bucket_scheme, config.datasets[0].bucket_no_upscale), (crate::BucketScheme::List, true));
     let samples = &config.sample.samples;
     assert_eq!((samples.len(), samples[0].height, samples[0].neg.as_str(), samples[0].sample_steps), (2, 768, "blurry", 25));
     assert_eq!((samples[1].prompt.as_str(), samples[1].sample_steps, config.sample.sample_every), ("a dog", 30, 50));
