@@ -4,6 +4,7 @@
 //! left of the schedule is stretched or pressed over the steps that are left. A run whose schedule is at its end has nothing left to
 //! stretch, and one whose rates don't depend on the length needs no stretching: both go on as if they had been laid out anew.
 
+use anyhow::Result;
 use optim::Schedule;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +67,7 @@ pub struct Rates {
 
 impl Rates {
     /// `build` makes the run's schedule for a length. `saved` is the way so far and the steps done on it.
-    pub fn new<E>(total: u64, saved: Option<(&Course, u64)>, build: impl Fn(u64) -> Result<Schedule, E>) -> Result<Rates, E> {
+    pub fn new(total: u64, saved: Option<(&Course, u64)>, build: impl Fn(u64) -> Result<Schedule>) -> Result<Rates> {
         let course = match saved {
             None => Course::straight(total),
             Some((course, _)) if course.total == total => course.clone(),
@@ -94,7 +95,6 @@ fn alike(a: &Schedule, b: &Schedule) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::Result;
     use serde_json::json;
 
     fn cosine(total: u64) -> Result<Schedule> {

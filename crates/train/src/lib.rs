@@ -4,6 +4,7 @@
 //! The loop is in [`run`], one step's mathematics in [`step`], what a step is fed with in [`feed`], and how that is made ahead of it
 //! in [`loader`].
 
+pub mod append;
 pub mod bench;
 pub mod course;
 pub mod encode;

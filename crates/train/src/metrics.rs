@@ -1,12 +1,10 @@
 //! `metrics.jsonl`: one row for each optimizer step. Rows beyond the step that a run resumes from are cut off first.
 
-use crate::space;
+use crate::append::Appended;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Wall time of a step by what it went into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,10 +53,7 @@ pub fn finite(value: f64) -> Option<f64> {
 }
 
 pub struct Metrics {
-    path: PathBuf,
-    file: File,
-    /// Rows that a full disk has not taken yet.
-    pending: String,
+    rows: Appended,
 }
 
 impl Metrics {
@@ -70,30 +65,16 @@ impl Metrics {
             let rows: Vec<String> = kept.map(|(_, line)| line + "\n").collect();
             base::fs::write_atomic(path, rows.concat().as_bytes())?;
         }
-        let file = OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("can't open {}", path.display()))?;
-        Ok(Metrics { path: path.into(), file, pending: String::new() })
+        Ok(Metrics { rows: Appended::open(path)? })
     }
 
     pub fn append(&mut self, row: &Row) -> Result<()> {
-        self.pending += &to_line(row)?;
-        match self.flush() {
-            // Rows are small: they wait in memory for room.
-            Err(error) if space::is_full(&error) => Ok(()),
-            result => result,
-        }
+        self.rows.append(to_line(row)?.as_bytes())
     }
 
-    /// Writes the rows that still wait.
+    /// Writes the rows that a full disk has not taken yet.
     pub fn flush(&mut self) -> Result<()> {
-        let whole = self.file.metadata().map(|about| about.len());
-        let result = self.file.write_all(self.pending.as_bytes());
-        match (&result, whole) {
-            (Ok(()), _) => self.pending.clear(),
-            // Half a row must not stand in the middle; if even this fails, reading finds it.
-            (Err(_), Ok(whole)) => drop(self.file.set_len(whole)),
-            (Err(_), Err(_)) => {}
-        }
-        result.with_context(|| format!("can't write {}", self.path.display()))
+        self.rows.flush()
     }
 }
 
@@ -179,22 +160,6 @@ mod tests {
         let mut metrics = Metrics::open(&path, 2).unwrap();
         metrics.append(&row(3)).unwrap();
         assert_eq!(read(&path).unwrap(), [row(1), row(2), row(3)]);
-    }
-
-    #[test]
-    fn rows_wait_for_room_on_a_full_disk() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("metrics.jsonl");
-        let full = OpenOptions::new().append(true).open("/dev/full").unwrap();
-        let mut metrics = Metrics { path: path.clone(), file: full, pending: String::new() };
-        metrics.append(&row(1)).unwrap();
-        metrics.append(&row(2)).unwrap();
-        assert!(space::is_full(&metrics.flush().unwrap_err()));
-        metrics.file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
-        metrics.append(&row(3)).unwrap();
-        assert_eq!(read(&path).unwrap(), [row(1), row(2), row(3)]);
-        metrics.flush().unwrap();
-        assert_eq!(read(&path).unwrap().len(), 3);
     }
 
     #[test]

@@ -376,6 +376,7 @@ impl Loop<'_> {
         }
         self.reporter.report(Event::End);
         metrics.flush()?;
+        board.iter_mut().try_for_each(TensorBoard::flush)?;
         let path = self.saver.folder.final_lora();
         self.saver.write_lora(&path, self.trainer.published(), total, self.reporter)?;
         self.saver.write_state(&self.trainer, total)?;

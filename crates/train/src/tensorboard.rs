@@ -6,11 +6,10 @@
 //!
 //! A run has one file. On resume, events after the resumed step are cut off it, as rows are off `metrics.jsonl`.
 
+use crate::append::Appended;
 use crate::metrics::Row;
-use anyhow::{Context, Result};
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use anyhow::Result;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// TensorBoard reads files with `tfevents` in their names.
@@ -30,8 +29,7 @@ pub struct Group {
 }
 
 pub struct TensorBoard {
-    path: PathBuf,
-    file: File,
+    records: Appended,
     groups: Vec<Group>,
 }
 
@@ -49,8 +47,7 @@ impl TensorBoard {
             put_record(&event(0, 3, VERSION.as_bytes()), &mut kept);
         }
         base::fs::write_atomic(&path, &kept)?;
-        let file = OpenOptions::new().append(true).open(&path).with_context(|| format!("can't open {}", path.display()))?;
-        Ok(TensorBoard { path, file, groups })
+        Ok(TensorBoard { records: Appended::open(&path)?, groups })
     }
 
     /// Adds what a step has to say: numbers that are not finite are left out.
@@ -65,7 +62,12 @@ impl TensorBoard {
         }
         let mut record = Vec::new();
         put_record(&event(row.step, 5, &values), &mut record);
-        self.file.write_all(&record).with_context(|| format!("can't write {}", self.path.display()))
+        self.records.append(&record)
+    }
+
+    /// Writes the records that a full disk has not taken yet.
+    pub fn flush(&mut self) -> Result<()> {
+        self.records.flush()
     }
 
     fn scalars(&self, row: &Row) -> Vec<(String, f64)> {
