@@ -27,6 +27,7 @@ pub mod planned;
 pub mod prepare;
 pub mod programs;
 pub mod recompute;
+pub mod resume;
 pub mod run;
 pub mod sample;
 pub mod save;

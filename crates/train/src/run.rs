@@ -12,23 +12,21 @@ use crate::loss::Loss;
 use crate::metrics::{Metrics, Row, Seconds, finite, peak_bytes};
 use crate::planned::Planned;
 use crate::prepare::{Prepared, TEXT_PROGRAM};
+use crate::resume;
 use crate::sample;
 use crate::save::Saver;
 use crate::space::{self, Space};
-use crate::state::{self, State};
+use crate::state::State;
 use crate::step::Trainer;
 use crate::tensorboard::{self, TensorBoard};
 use crate::text::{Chunking, Embeddings};
 use crate::usage::{self, Usage};
 use crate::validate;
 use anyhow::{Context, Result, bail, ensure};
-use config::OnOptimizerChange;
 use data::{Cache, ahead};
 use engine::session::ParamPlace;
 use engine::{Backend, Session};
 use models::adapters::Factor;
-use optim::{Ema, Optimizer};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -66,7 +64,7 @@ fn train_in(
     interrupt: &Interrupt,
     reporter: &mut dyn Reporter,
 ) -> Result<Finished> {
-    let saved = resume_state(run, folder, start, reporter)?;
+    let saved = resume::state(run, folder, start, reporter)?;
     freeze(run, folder)?;
     if let Some(state) = saved.as_ref().filter(|s| s.manifest.step == run.steps && folder.final_lora().exists()) {
         reporter.report(Event::Notice(format!("this run is complete already: {} of {} steps are done", state.manifest.step, run.steps)));
@@ -77,7 +75,7 @@ fn train_in(
         run.first_factors()?;
     }
     Space::of(run)?.check(folder)?.into_iter().for_each(|line| reporter.report(Event::Warning(line)));
-    let rates = rates(run, saved.as_ref(), reporter)?;
+    let rates = resume::rates(run, saved.as_ref(), reporter)?;
     run.dump_pixels(reporter)?;
     let caches = Caches::open(run)?;
     let backend = caches.fill(run, backend, interrupt, reporter)?;
@@ -108,95 +106,6 @@ fn freeze(run: &Prepared, folder: &RunFolder) -> Result<()> {
     base::fs::write_atomic(&folder.path().join("data.json"), &list)
 }
 
-/// The rates of the run; says so if the saved run's schedule goes on at another pace.
-fn rates(run: &Prepared, saved: Option<&State>, reporter: &mut dyn Reporter) -> Result<Rates> {
-    let way = saved.map(|state| &state.manifest).map(|m| (m.course.clone().unwrap_or(Course::straight(m.total_steps)), m.step));
-    let rates = Rates::new(run.steps, way.as_ref().map(|(course, done)| (course, *done)), |total| run.lr_schedule(total))?;
-    if let Some(((before, done), knot)) = way.as_ref().zip(rates.course.knots.last()).filter(|((before, _), _)| *before != rates.course) {
-        reporter.report(Event::Notice(format!(
-            "the learning rate goes on from {:e}: what is left of its schedule ({} of {} steps) is spread over the {} steps to come",
-            rates.lr(*done),
-            before.length - before.at(*done),
-            before.length,
-            run.steps - knot.step
-        )));
-    }
-    Ok(rates)
-}
-
-/// The newest whole state of a resumed run, and the differences that the user should know of.
-fn resume_state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut dyn Reporter) -> Result<Option<State>> {
-    if start != Start::Resume {
-        return Ok(None);
-    }
-    let (state, damaged) = state::newest(&folder.states())?;
-    damaged.into_iter().for_each(|line| reporter.report(Event::Warning(line)));
-    let Some(state) = state else {
-        ensure!(
-            !folder.has_loras(),
-            "{} holds LoRA files of a run but no saved state to go on from: add --over instead of --resume to move them aside and begin anew",
-            folder.path().display()
-        );
-        reporter.report(Event::Notice(format!("{} holds no saved state: beginning at step 0", folder.path().display())));
-        return Ok(None);
-    };
-    let saved = &state.manifest;
-    ensure!(
-        saved.step <= run.steps,
-        "the run in {} has done {} steps already, more than the {} of this config: set train.steps (or train.epochs) higher, or change `name`",
-        folder.path().display(),
-        saved.step,
-        run.steps
-    );
-    let mut note = |text: String| reporter.report(Event::Notice(text));
-    note(format!("going on after step {} of {}", saved.step, run.steps));
-    let lr = run.config.train.base_lr();
-    if saved.lr != lr {
-        note(format!("learning rate: config {lr:e}, saved {:e}; using the config's", saved.lr));
-    }
-    if saved.total_steps != run.steps {
-        note(format!("length: config {} steps, saved {}; using the config's", run.steps, saved.total_steps));
-    }
-    if saved.seed != run.config.seed {
-        note(format!("seed: config {}, saved {}; using the config's from here on", run.config.seed, saved.seed));
-    }
-    note_changes(&saved.settings, &run.settings()?, &mut note)?;
-    if saved.data != data_identity(run) {
-        note("the pictures, buckets or batches differ from those of the saved run; using the new ones from here on".to_string());
-    }
-    Ok(Some(state))
-}
-
-/// Says which settings differ from the saved run's; those that would change what the saved numbers mean are refused.
-fn note_changes(saved: &BTreeMap<String, String>, now: &BTreeMap<String, String>, note: &mut dyn FnMut(String)) -> Result<()> {
-    for (key, new) in now {
-        let Some(old) = saved.get(key).filter(|old| *old != new) else { continue };
-        // With another rank the saved numbers don't fit at all, which is said where they are read.
-        let same_rank = key.strip_suffix("_alpha").is_some_and(|rank| saved.get(rank) == now.get(rank));
-        ensure!(
-            !same_rank,
-            "{key} is {new}, but the saved run was trained with {old}: its strength would change at once; set it back, or begin a new run"
-        );
-        note(format!("{key}: config {new}, saved {old}; using the config's from here on"));
-    }
-    Ok(())
-}
-
-/// A hash of everything that decides which pictures a step takes.
-fn data_identity(run: &Prepared) -> String {
-    let mut words = vec![run.config.train.batch_size as u64, run.config.train.gradient_accumulation as u64];
-    for item in &run.dataset.items {
-        let picture = &run.dataset.entries[item.entry].picture;
-        words.extend([base::rng::name_word(&picture.file), u64::from(item.bucket.width), u64::from(item.bucket.height)]);
-        words.extend([
-            u64::from(item.repeats),
-            u64::from(item.flip),
-            u64::from_le_bytes(picture.content[..8].try_into().expect("8 bytes")),
-        ]);
-    }
-    format!("{:016x}", base::rng::mix(&words))
-}
-
 /// Session, parameters and optimizer; returns the first step to run.
 fn begin<'a>(
     run: &'a Prepared,
@@ -208,7 +117,7 @@ fn begin<'a>(
 ) -> Result<(Trainer, Saver<'a>, u64)> {
     let mut trainer = trainer(run, planned, backend, saved.as_ref(), reporter)?;
     let places = trainer.session().params().to_vec();
-    let saver = Saver { run, folder, places, data: data_identity(run), course };
+    let saver = Saver { run, folder, places, data: resume::data_identity(run), course };
     if saved.is_none() {
         saver.write_state(&trainer, 0).context("the run's folder can't take checkpoints")?;
     }
@@ -234,51 +143,15 @@ pub fn trainer(
     let params = match saved {
         Some(state) => {
             // First the adapters: what they lack says best how the runs differ.
-            let params = saved_params(state, &places)?;
-            load_optimizer(run, &mut optimizer, state, reporter)?;
+            let params = resume::params(state, &places)?;
+            resume::load_optimizer(run, &mut optimizer, state, reporter)?;
             params
         }
         None => first_params(run, &places, reporter)?,
     };
-    let ema = moving_average(run, saved, &places, &params, reporter)?;
+    let ema = resume::moving_average(run, saved, &places, &params, reporter)?;
     let loss = Loss::new(&train.loss, run.model.schedule.clone());
     Trainer::new(session, planned.index, loss, (optimizer, ema), train.max_grad_norm, params)
-}
-
-/// The saved state, unless it is another optimizer's and the config says to begin with none.
-fn load_optimizer(run: &Prepared, optimizer: &mut Optimizer, state: &State, reporter: &mut dyn Reporter) -> Result<()> {
-    let saved = &state.optimizer.optimizer;
-    if *saved != optimizer.name() && run.config.train.on_optimizer_change == OnOptimizerChange::Fresh {
-        reporter.report(Event::Notice(format!(
-            "train.optimizer: {} instead of {saved}, with empty optimizer state (train.on_optimizer_change: fresh)",
-            optimizer.name()
-        )));
-        return Ok(());
-    }
-    optimizer.load_state(&state.optimizer).context("the saved run can't be continued")
-}
-
-/// The moving average: the saved one, or one that begins at `params`.
-fn moving_average(
-    run: &Prepared,
-    saved: Option<&State>,
-    places: &[ParamPlace],
-    params: &[f32],
-    reporter: &mut dyn Reporter,
-) -> Result<Option<Ema>> {
-    let config = run.config.train.ema_config;
-    if !config.use_ema {
-        return Ok(None);
-    }
-    let mut ema = Ema::new(config.ema_decay, config.warmup, params)?;
-    match saved.and_then(|state| state.ema.as_ref()) {
-        Some((updates, average)) => ema.resume(*updates, in_order(average, places)?)?,
-        None if saved.is_some() => {
-            reporter.report(Event::Notice("the saved run has no moving average: it begins at the adapters as they are".to_string()));
-        }
-        None => {}
-    }
-    Ok(Some(ema))
 }
 
 /// Fresh adapters, or those of an existing LoRA.
@@ -295,34 +168,6 @@ pub fn flat(factors: &[Factor], places: &[ParamPlace]) -> Result<Vec<f32>> {
     for (factor, place) in factors.iter().zip(places) {
         ensure!(factor.name == place.name && factor.shape == place.shape, "the factor {} stands where {} belongs", factor.name, place.name);
         params.extend(&factor.data);
-    }
-    Ok(params)
-}
-
-fn saved_params(state: &State, places: &[ParamPlace]) -> Result<Vec<f32>> {
-    let params = in_order(&state.params, places)?;
-    ensure!(params.len() == state.params.values().map(Vec::len).sum::<usize>(), "the saved state trains more modules than this config");
-    Ok(params)
-}
-
-/// Saved numbers as one slice, in the session's order.
-fn in_order(saved: &BTreeMap<String, Vec<f32>>, places: &[ParamPlace]) -> Result<Vec<f32>> {
-    let mut params = Vec::new();
-    for place in places {
-        let values = saved.get(&place.name).with_context(|| {
-            format!(
-                "the saved state has no {}: this config trains other modules than the saved run did; set them back, or begin a new run",
-                place.name
-            )
-        })?;
-        ensure!(
-            values.len() == place.shape.elements(),
-            "the saved state has {} values for {} where this config needs {}: was the rank changed? Set it back, or begin a new run",
-            values.len(),
-            place.name,
-            place.shape.elements()
-        );
-        params.extend(values);
     }
     Ok(params)
 }
