@@ -9,8 +9,10 @@ pub mod nearest;
 pub mod quantized;
 pub mod rng;
 pub mod shape;
+pub mod words;
 
 pub use bytes::human;
 pub use dtype::DType;
 pub use rng::Rng;
 pub use shape::Shape;
+pub use words::{counted, some_of};

@@ -1,6 +1,7 @@
 //! `datasets:` folders of pictures with captions.
 
 use crate::caption::CaptionConfig;
+use crate::mask::MaskConfig;
 use crate::path;
 use crate::scalar::{Flag, Number, Size, Sizes, TextOrFalse, Texts, Whole};
 use crate::section::section;
@@ -90,6 +91,17 @@ section! {
         max_bucket: Whole,
         /// With `bucket_scheme: list`: a picture keeps its own size, brought down to the area, and is cut to whole steps.
         bucket_no_upscale: Flag,
+        /// A folder with a mask for each picture, of the same path and name (whatever the extension): white counts, black doesn't. A picture
+        /// without one counts whole.
+        mask_path: String,
+        /// The pictures' transparency is their mask: what is transparent doesn't count.
+        alpha_mask: Flag,
+        /// The other way round: black (or transparent) counts.
+        invert_mask: Flag,
+        /// What the rest counts, between 0 and 1.
+        mask_min_value: Number,
+        /// Divides the weights of each picture by their mean, so that a small subject counts as much as a large one; false: sd-scripts' way.
+        normalize_mask: Flag,
         /// What transparent pictures are laid over: `white`, `black`, or `"#rrggbb"`.
         background: String,
         /// `skip` or `stop`: what a picture that can't be used does.
@@ -112,8 +124,7 @@ section! {
         batch_size: "", random_scale: false, random_crop: false, scale: 1.0,
         prior_reg: false, network_weight: 1.0, flip_y: false, augments: "", augmentations: "",
         control_path: "", control_path_1: "", control_path_2: "", control_path_3: "", control_from_same_folder: false,
-        full_size_control_images: true, inpaint_path: "", alpha_mask: false, mask_path: "", unconditional_path: "", invert_mask: false,
-        mask_min_value: 0, cache_tensors_to_disk: false, cache_clip_vision_to_disk: false, standardize_images: false,
+        full_size_control_images: true, inpaint_path: "", unconditional_path: "", cache_tensors_to_disk: false, cache_clip_vision_to_disk: false, standardize_images: false,
         square_crop: false, auto_frame_count: false, controls: "", do_i2v: false, do_audio: false,
     }
 }
@@ -186,6 +197,8 @@ pub struct DatasetConfig {
     pub min_bucket: Option<u32>,
     pub max_bucket: Option<u32>,
     pub bucket_no_upscale: bool,
+    #[serde(flatten)]
+    pub mask: MaskConfig,
     /// Red, green, blue.
     #[serde(serialize_with = "colour_code")]
     pub background: [u8; 3],
@@ -207,6 +220,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
         ensure!(min <= max, "{} ({min}) is more than {} ({max})", key("min_bucket"), key("max_bucket"));
     }
     let is_reg = raw.is_reg.is_some_and(|f| f.0);
+    let validation = rate(&key("validation"), raw.validation)?;
     let bucket_scheme = scheme(&key("bucket_scheme"), raw.bucket_scheme.as_deref())?;
     if bucket_scheme == BucketScheme::Ratio && (min_bucket.is_some() || max_bucket.is_some()) {
         notices.push(format!("{} and max_bucket have no effect with bucket_scheme: ratio; `list` has limits", key("min_bucket")));
@@ -217,6 +231,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
     } else if bucket_no_upscale && (min_bucket.is_some() || max_bucket.is_some()) {
         notices.push(format!("{} and max_bucket have no effect with bucket_no_upscale: true", key("min_bucket")));
     }
+    let mask = crate::mask::resolve(&raw, &section, notices)?;
     Ok(DatasetConfig {
         folder_path: path::read(&key("folder_path"), folder)?,
         recursive: raw.recursive.is_none_or(|f| f.0),
@@ -224,7 +239,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
         caption: crate::caption::resolve(&raw, &section, trigger.filter(|_| !is_reg))?,
         resolution: resolutions(&key("resolution"), raw.resolution)?,
         num_repeats: repeats(&key("num_repeats"), raw.num_repeats)?,
-        validation: rate(&key("validation"), raw.validation)?,
+        validation,
         is_reg,
         loss_multiplier: crate::train::not_negative(&key("loss_multiplier"), raw.loss_multiplier, 1.0)?,
         flip_x: raw.flip_x.is_some_and(|f| f.0),
@@ -236,6 +251,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
         min_bucket,
         max_bucket,
         bucket_no_upscale,
+        mask,
         background: colour(&key("background"), raw.background.as_deref().unwrap_or("white"))?,
         bad_images: match raw.bad_images.as_deref().unwrap_or("skip") {
             "skip" => BadImages::Skip,

@@ -180,7 +180,7 @@ fn put_name_into_paths(raw: &mut RawRun) {
     let top = [&mut raw.training_folder, &mut raw.cache_dir];
     let model = raw.model.iter_mut().flat_map(|model| [&mut model.name_or_path, &mut model.vae_path]);
     let network = raw.network.iter_mut().map(|network| &mut network.pretrained_lora_path);
-    let datasets = raw.datasets.iter_mut().flatten().map(|dataset| &mut dataset.folder_path);
+    let datasets = raw.datasets.iter_mut().flatten().flat_map(|dataset| [&mut dataset.folder_path, &mut dataset.mask_path]);
     for path in top.into_iter().chain(model).chain(network).chain(datasets).flatten() {
         *path = path.replace("[name]", &name);
     }

@@ -181,7 +181,7 @@ section! {
         correct_pred_norm_multiplier: "correct_pred_norm is not supported yet",
         differential_guidance_scale: "do_differential_guidance is not supported yet",
         diffusion_feature_extractor_weight: "there is no feature extractor",
-        inverted_mask_prior_multiplier: "there are no masks yet",
+        inverted_mask_prior_multiplier: "it belongs to inverted_mask_prior",
         audio_loss_multiplier: "these are pictures",
         allow_tf32: "products of f32 numbers are computed in f32; train.dtype: bf16 is the faster type",
         tf32: "products of f32 numbers are computed in f32; train.dtype: bf16 is the faster type",

@@ -11,6 +11,7 @@ use crate::pixels::{self, Look};
 use crate::scan::{Picture, Rejected, listed};
 use crate::tags;
 use anyhow::{Context, Result, bail, ensure};
+use base::{counted, some_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -164,27 +165,26 @@ impl Dataset {
         let mut rejected = found.rejected;
         self.notes.extend(found.notes);
         let before = self.entries.len();
-        let masks = match options.mask.as_ref().map(|mask| &mask.source) {
+        let mut masks = match options.mask.as_ref().map(|mask| &mask.source) {
             Some(MaskSource::Folder(folder)) => Some(Masks::read(folder)?),
             Some(MaskSource::Alpha) | None => None,
         };
-        rejected.extend(masks.iter().flat_map(|masks| masks.rejected.iter().cloned()));
         for candidate in found.candidates {
             let file = candidate.picture.file.clone();
-            match entry(index, candidate, options, masks.as_ref()) {
+            match entry(index, candidate, options, masks.as_mut()) {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) => rejected.push(Rejected { file, reason: format!("{error:#}") }),
             }
         }
         self.check_captions(before, options)?;
         if options.on_bad_image == OnBadImage::Stop && !rejected.is_empty() {
-            bail!("{} files can't be used, and bad_images is `stop`: {}", rejected.len(), listed(&rejected));
+            bail!("{} can't be used, and bad_images is `stop`: {}", counted(rejected.len(), "file"), listed(&rejected));
         }
         if self.entries.len() == before {
             bail!("none of its pictures can be used: {}", listed(&rejected));
         }
         self.choose_validation(before, options);
-        self.note_masks(before, options);
+        self.note_masks(before, options, masks.as_ref());
         for entry in before..self.entries.len() {
             let role = self.entries[entry].role;
             let size = (self.entries[entry].picture.width, self.entries[entry].picture.height);
@@ -213,11 +213,23 @@ impl Dataset {
         order.iter().take(chosen).for_each(|entry| self.entries[*entry].role = Role::Validate);
     }
 
-    fn note_masks(&mut self, before: usize, options: &DatasetOptions) {
-        let without = self.entries[before..].iter().filter(|entry| entry.mask.is_none()).count();
-        if options.mask.is_some() && without > 0 {
-            self.notes.push(format!("{}: {without} pictures have no mask and count whole", options.folder.display()));
+    /// Names the pictures without a mask, and the masks without a picture.
+    fn note_masks(&mut self, before: usize, options: &DatasetOptions, masks: Option<&Masks>) {
+        if options.mask.is_none() {
+            return;
         }
+        let folder = options.folder.display();
+        let without = self.entries[before..].iter().filter(|entry| entry.mask.is_none());
+        let without: Vec<&str> = without.map(|entry| entry.picture.file.as_str()).collect();
+        let left_over = masks.map(Masks::left_over).unwrap_or_default();
+        let mut notes = Vec::new();
+        if !without.is_empty() {
+            notes.push(format!("{folder}: {} without a mask, used whole: {}", counted(without.len(), "picture"), some_of(&without)));
+        }
+        if !left_over.is_empty() {
+            notes.push(format!("{folder}: {} without a picture: {}", counted(left_over.len(), "mask"), some_of(&left_over)));
+        }
+        self.notes.extend(notes);
     }
 
     /// Stops where a dataset wants a caption for every picture: its entries are those from `before` on.
@@ -225,8 +237,7 @@ impl Dataset {
         let without = self.entries[before..].iter().filter(|entry| entry.caption.source.is_filled());
         let without: Vec<&str> = without.map(|entry| entry.picture.file.as_str()).collect();
         if options.missing_captions == MissingCaptions::Stop && !without.is_empty() {
-            let shown = &without[..without.len().min(10)];
-            bail!("{} pictures have no caption, and missing_captions is `stop`: {}", without.len(), shown.join(", "));
+            bail!("{} without a caption, and missing_captions is `stop`: {}", counted(without.len(), "picture"), some_of(&without));
         }
         Ok(())
     }
@@ -272,6 +283,11 @@ impl Dataset {
     pub fn look(&self, item: usize, flip: bool) -> Look {
         let Item { bucket, dataset, .. } = self.items[item];
         Look { bucket, flip, background: self.options[dataset].background }
+    }
+
+    /// What an item is weighed by, and how; none counts whole.
+    pub fn mask(&self, item: usize) -> Option<(&Mask, &MaskOptions)> {
+        self.entry(item).mask.as_ref().zip(self.options[self.items[item].dataset].mask.as_ref())
     }
 
     /// Decodes an item to the exact RGB of its bucket. A file that changed since the scan is an error.
@@ -330,7 +346,7 @@ impl Dataset {
 }
 
 /// A candidate with its caption.
-fn entry(dataset: usize, candidate: Candidate, options: &DatasetOptions, masks: Option<&Masks>) -> Result<Entry> {
+fn entry(dataset: usize, candidate: Candidate, options: &DatasetOptions, masks: Option<&mut Masks>) -> Result<Entry> {
     let Candidate { picture, listed, folder } = candidate;
     let name = folder.as_ref().map(|folder| folder.name.as_str()).filter(|name| !name.is_empty());
     let caption = caption::read(&picture.path, Hints { listed: listed.as_deref(), folder: name }, &options.caption)?;
@@ -342,7 +358,7 @@ fn entry(dataset: usize, candidate: Candidate, options: &DatasetOptions, masks: 
     ensure!((1..=100_000).contains(&folder_repeats), "the number in front of its folder's name asks for {folder_repeats} repeats");
     let mask = match (&options.mask, masks) {
         (Some(_), Some(masks)) => masks.of(&picture)?,
-        (Some(_), None) => Some(Mask::Alpha),
+        (Some(_), None) => picture.has_alpha.then_some(Mask::Alpha),
         (None, _) => None,
     };
     let role = if matches!(options.purpose, Purpose::Regularise { .. }) { Role::Regularise } else { Role::Train };

@@ -3,6 +3,7 @@
 use crate::dataset::DatasetOptions;
 use crate::kohya::{self, FolderName};
 use crate::list::{self, List, Row};
+use crate::mask::MaskSource;
 use crate::scan::{Picture, Rejected, Scan, examine_all, listed, scan};
 use anyhow::{Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,8 +53,13 @@ fn from_list(options: &DatasetOptions) -> Result<Gathered> {
 }
 
 fn from_folder(options: &DatasetOptions) -> Result<Gathered> {
-    let Scan { pictures, mut rejected, .. } = scan(&options.folder, options.recursive)?;
+    let Scan { mut pictures, mut rejected, .. } = scan(&options.folder, options.recursive)?;
     let mut notes = Vec::new();
+    if let Some(masks) = masks_inside(options)? {
+        pictures.retain(|picture| !Path::new(&picture.file).starts_with(&masks));
+        rejected.retain(|rejected| !Path::new(&rejected.file).starts_with(&masks));
+        ensure!(!pictures.is_empty(), "no usable picture in {} beside its masks in {}", options.folder.display(), masks.display());
+    }
     let mut texts = Texts::read(&options.folder, &pictures, options.caption.column.as_deref(), &mut rejected)?;
     let files: Vec<&str> = pictures.iter().map(|picture| picture.file.as_str()).collect();
     let folders = kohya::of_files(&files, options.folder_names);
@@ -72,6 +78,14 @@ fn from_folder(options: &DatasetOptions) -> Result<Gathered> {
     let candidates = pictures.into_iter().map(candidate).collect();
     rejected.extend(texts.left_over());
     Ok(Gathered { candidates, rejected, notes })
+}
+
+/// The part of a folder of pictures that holds their masks, as a path in it.
+fn masks_inside(options: &DatasetOptions) -> Result<Option<PathBuf>> {
+    let Some(MaskSource::Folder(masks)) = options.mask.as_ref().map(|mask| &mask.source) else { return Ok(None) };
+    let (Ok(masks), Ok(folder)) = (masks.canonicalize(), options.folder.canonicalize()) else { return Ok(None) };
+    ensure!(masks != folder, "mask_path is the folder of the pictures themselves; give the folder that their masks are in");
+    Ok(masks.strip_prefix(&folder).map(Path::to_path_buf).ok())
 }
 
 /// What the lists inside a folder of pictures say, by the path of the picture.

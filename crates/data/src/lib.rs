@@ -41,5 +41,5 @@ pub use caption::CaptionSource;
 pub use dataset::{Dataset, DatasetOptions, Item, MissingCaptions, OnBadImage, Purpose, Role, View};
 pub use draw::{CaptionOptions, Moment, Replacement};
 pub use kohya::FolderNames;
-pub use mask::{Inside, MaskOptions, MaskSource};
+pub use mask::{Inside, Level, Mask, MaskOptions, MaskSource};
 pub use report::ImageRow;

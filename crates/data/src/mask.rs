@@ -2,16 +2,18 @@
 //!
 //! A mask goes the way of its picture: turned upright by its own EXIF tag, cut to the same part, mirrored with it. It ends at the size
 //! of the latents, each weight the mean of the pixels below it. White counts 1 and black `min_value` (the other way round if inverted);
-//! then all weights of a picture are divided by their mean, so that a small subject counts as much as a large one.
+//! then all weights of a picture are divided by their mean, so that a small subject counts as much as a large one, unless they are to
+//! stay as they are.
 
 use crate::bucket::{Bucket, fit};
+use crate::cache::Key;
 use crate::decode::{self, LARGEST_FILE};
 use crate::scan::{self, Picture, Rejected};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use fast_image_resize::images::{TypedImage, TypedImageRef};
 use fast_image_resize::pixels::F32;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Part of the key of what is computed here.
@@ -21,6 +23,15 @@ pub const VERSION: &str = "mask box 1";
 pub enum Inside {
     White,
     Black,
+}
+
+/// What the weights of a picture come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// A mean of 1: each picture counts as much as one without a mask.
+    Mean,
+    /// What the mask says.
+    AsIs,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +49,7 @@ pub struct MaskOptions {
     pub inside: Inside,
     /// What the rest counts, between 0 and 1.
     pub min_value: f32,
+    pub level: Level,
 }
 
 /// Where the mask of a picture is.
@@ -48,23 +60,63 @@ pub enum Mask {
     File(Picture),
 }
 
+impl Mask {
+    /// Key of a picture's weights in a bucket: everything that [`weights`] makes them from.
+    pub fn key(&self, picture: &Picture, options: &MaskOptions, bucket: Bucket, factor: u32) -> Key {
+        let (kind, content): (&[u8], _) = match self {
+            Mask::Alpha => (b"alpha", &picture.content),
+            Mask::File(mask) => (b"file", &mask.content),
+        };
+        Key::of(&[
+            ("kind", b"mask"),
+            ("of", kind),
+            ("content", content),
+            ("picture", format!("{}x{}", picture.width, picture.height).as_bytes()),
+            ("bucket", bucket.to_string().as_bytes()),
+            ("factor", &factor.to_le_bytes()),
+            ("inside", format!("{:?}", options.inside).as_bytes()),
+            ("min", &options.min_value.to_le_bytes()),
+            ("level", format!("{:?}", options.level).as_bytes()),
+            ("version", VERSION.as_bytes()),
+        ])
+    }
+}
+
 /// The masks of a folder, by the path of their pictures without its extension.
 pub struct Masks {
-    by_stem: BTreeMap<PathBuf, Picture>,
-    /// Files in the folder that can't be used.
-    pub rejected: Vec<Rejected>,
+    by_stem: BTreeMap<PathBuf, Result<Picture, Rejected>>,
+    /// Those that belong to a picture.
+    used: BTreeSet<PathBuf>,
+}
+
+fn stem(file: &str) -> PathBuf {
+    Path::new(file).with_extension("")
 }
 
 impl Masks {
     pub fn read(folder: &Path) -> Result<Masks> {
         let found = scan::scan(folder, true).context("in mask_path")?;
-        let by_stem = found.pictures.into_iter().map(|picture| (Path::new(&picture.file).with_extension(""), picture));
-        Ok(Masks { by_stem: by_stem.collect(), rejected: found.rejected })
+        let mut by_stem: BTreeMap<PathBuf, Result<Picture, Rejected>> = BTreeMap::new();
+        for rejected in found.rejected {
+            by_stem.insert(stem(&rejected.file), Err(rejected));
+        }
+        for picture in found.pictures {
+            let stem = stem(&picture.file);
+            let file = picture.file.clone();
+            if let Some(Ok(first)) = by_stem.insert(stem.clone(), Ok(picture)) {
+                let reason = format!("{file} has the same name: remove one of them");
+                by_stem.insert(stem, Err(Rejected { file: first.file, reason }));
+            }
+        }
+        Ok(Masks { by_stem, used: BTreeSet::new() })
     }
 
-    /// The mask of a picture; an error if it has another shape.
-    pub fn of(&self, picture: &Picture) -> Result<Option<Mask>> {
-        let Some(mask) = self.by_stem.get(&Path::new(&picture.file).with_extension("")) else { return Ok(None) };
+    /// The mask of a picture; an error if it can't be used or has another shape.
+    pub fn of(&mut self, picture: &Picture) -> Result<Option<Mask>> {
+        let stem = stem(&picture.file);
+        let Some(found) = self.by_stem.get(&stem) else { return Ok(None) };
+        self.used.insert(stem);
+        let mask = found.as_ref().map_err(|r| anyhow!("its mask {} can't be used: {}", r.file, r.reason))?;
         let (across, down) = (f64::from(mask.width) / f64::from(picture.width), f64::from(mask.height) / f64::from(picture.height));
         // One of its pixels more or less comes from rounding when it was scaled.
         let off = (across - down).abs() * f64::from(picture.width.min(picture.height));
@@ -79,11 +131,16 @@ impl Masks {
         );
         Ok(Some(Mask::File(mask.clone())))
     }
+
+    /// Names of those that belong to no picture.
+    pub fn left_over(&self) -> Vec<&str> {
+        let unused = self.by_stem.iter().filter(|(stem, _)| !self.used.contains(*stem));
+        unused.map(|(_, found)| found.as_ref().map_or_else(|r| r.file.as_str(), |p| p.file.as_str())).collect()
+    }
 }
 
-/// The weights of a picture as it is brought to `bucket`: `[height / factor, width / factor]`, with a mean of 1.
-pub fn weights(picture: &Picture, mask: &Mask, options: &MaskOptions, view: (Bucket, bool), factor: u32) -> Result<Vec<f32>> {
-    let (bucket, flip) = view;
+/// The weights of a picture as it is brought to `bucket`, not mirrored: `[height / factor, width / factor]`.
+pub fn weights(picture: &Picture, mask: &Mask, options: &MaskOptions, bucket: Bucket, factor: u32) -> Result<Vec<f32>> {
     let (path, name) = match mask {
         Mask::Alpha => (&picture.path, "alpha channel"),
         Mask::File(mask) => (&mask.path, "mask"),
@@ -101,13 +158,26 @@ pub fn weights(picture: &Picture, mask: &Mask, options: &MaskOptions, view: (Buc
         let inside = if options.inside == Inside::White { *weight } else { 1.0 - *weight };
         *weight = options.min_value + (1.0 - options.min_value) * inside.clamp(0.0, 1.0);
     }
-    if flip {
-        weights.chunks_exact_mut(size.0 as usize).for_each(<[f32]>::reverse);
-    }
     let mean = weights.iter().map(|w| f64::from(*w)).sum::<f64>() / weights.len().max(1) as f64;
     ensure!(mean > 1e-4, "the {name} of {} leaves nothing of it: all that is used of it counts 0", path.display());
-    weights.iter_mut().for_each(|weight| *weight = (f64::from(*weight) / mean) as f32);
+    if options.level == Level::Mean {
+        weights.iter_mut().for_each(|weight| *weight = (f64::from(*weight) / mean) as f32);
+    }
     Ok(weights)
+}
+
+/// The weights of the mirrored picture.
+pub fn mirror(weights: &mut [f32], width: usize) {
+    weights.chunks_exact_mut(width).for_each(<[f32]>::reverse);
+}
+
+/// What making the weights of a picture takes beside decoding its mask: the mask's channel, in bytes and in f32.
+pub fn bytes(picture: &Picture, mask: &Mask) -> u64 {
+    let source = match mask {
+        Mask::Alpha => picture,
+        Mask::File(mask) => mask,
+    };
+    decode::bytes(source.width, source.height) + 5 * u64::from(source.width) * u64::from(source.height)
 }
 
 /// Luma of Rec. 601.
@@ -150,7 +220,7 @@ mod tests {
     }
 
     fn options(source: MaskSource) -> MaskOptions {
-        MaskOptions { source, inside: Inside::White, min_value: 0.0 }
+        MaskOptions { source, inside: Inside::White, min_value: 0.0, level: Level::Mean }
     }
 
     /// White left of `edge`.
@@ -171,13 +241,16 @@ mod tests {
         }
         put(&masks, "deep/a.b.webp", half(128, 64, 64));
         put(&masks, "wrong.png", half(64, 64, 32));
-        let found = Masks::read(&masks).unwrap();
+        let mut found = Masks::read(&masks).unwrap();
         assert!(found.of(&picture(&set, "bare.png")).unwrap().is_none());
         assert!(found.of(&picture(&set, "wrong.png")).unwrap_err().to_string().contains("another shape"));
         let picture = picture(&set, "deep/a.b.png");
         let mask = found.of(&picture).unwrap().unwrap();
         let rows = |bucket, flip, options: &MaskOptions| {
-            let all = weights(&picture, &mask, options, (bucket, flip), 8).unwrap();
+            let mut all = weights(&picture, &mask, options, bucket, 8).unwrap();
+            if flip {
+                mirror(&mut all, bucket.width as usize / 8);
+            }
             let mean = all.iter().sum::<f32>() / all.len() as f32;
             assert!((mean - 1.0).abs() < 1e-5, "mean {mean}");
             all[..bucket.width as usize / 8].to_vec()
@@ -200,12 +273,53 @@ mod tests {
         put(dir.path(), "half.png", DynamicImage::ImageRgba8(clear(8)));
         put(dir.path(), "none.png", DynamicImage::ImageRgba8(clear(0)));
         put(dir.path(), "whole.png", half(32, 32, 1));
-        let of =
-            |file: &str, options: &MaskOptions| weights(&picture(dir.path(), file), &Mask::Alpha, options, (Bucket::new(32, 32), false), 8);
+        let of = |file: &str, options: &MaskOptions| weights(&picture(dir.path(), file), &Mask::Alpha, options, Bucket::new(32, 32), 8);
         let alpha = options(MaskSource::Alpha);
         assert_eq!(of("half.png", &alpha).unwrap()[..4], [4.0, 0.0, 0.0, 0.0]);
+        assert_eq!(of("half.png", &MaskOptions { level: Level::AsIs, ..alpha.clone() }).unwrap()[..4], [1.0, 0.0, 0.0, 0.0]);
         assert_eq!(of("whole.png", &alpha).unwrap(), [1.0; 16]);
         assert!(of("none.png", &alpha).unwrap_err().to_string().contains("leaves nothing"));
         assert_eq!(of("none.png", &MaskOptions { min_value: 0.1, ..alpha }).unwrap(), [1.0; 16]);
+    }
+    #[test]
+    fn masks_that_can_not_be_used_are_told_with_their_picture_and_those_of_no_picture_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (set, masks) = (dir.path().join("set"), dir.path().join("masks"));
+        for name in ["cut.png", "twice.png", "good.png"] {
+            put(&set, name, half(32, 32, 16));
+        }
+        for name in ["cut.png", "twice.png", "twice.bmp", "good.png", "goood.png"] {
+            put(&masks, name, half(32, 32, 16));
+        }
+        let whole = std::fs::read(masks.join("cut.png")).unwrap();
+        std::fs::write(masks.join("cut.png"), &whole[..whole.len() - 20]).unwrap();
+        let mut found = Masks::read(&masks).unwrap();
+        let mut error = |file: &str| found.of(&picture(&set, file)).unwrap_err().to_string();
+        let (cut, twice) = (error("cut.png"), error("twice.png"));
+        assert!(cut.contains("its mask cut.png can't be used"), "{cut}");
+        assert!(twice.contains("twice.bmp") && twice.contains("twice.png"), "{twice}");
+        assert!(found.of(&picture(&set, "good.png")).unwrap().is_some());
+        assert_eq!(found.left_over(), ["goood.png"]);
+    }
+
+    #[test]
+    fn whatever_changes_weights_changes_their_key() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "a.png", half(32, 32, 8));
+        put(dir.path(), "b.png", half(32, 32, 9));
+        let [a, b] = ["a.png", "b.png"].map(|file| picture(dir.path(), file));
+        let (square, plain) = (Bucket::new(32, 32), options(MaskSource::Alpha));
+        let keys = [
+            Mask::Alpha.key(&a, &plain, square, 8),
+            Mask::Alpha.key(&b, &plain, square, 8),
+            Mask::File(b.clone()).key(&a, &plain, square, 8),
+            Mask::File(b.clone()).key(&Picture { width: 64, ..a.clone() }, &plain, square, 8),
+            Mask::Alpha.key(&a, &plain, Bucket::new(32, 16), 8),
+            Mask::Alpha.key(&a, &plain, square, 4),
+            Mask::Alpha.key(&a, &MaskOptions { inside: Inside::Black, ..plain.clone() }, square, 8),
+            Mask::Alpha.key(&a, &MaskOptions { min_value: 0.1, ..plain.clone() }, square, 8),
+            Mask::Alpha.key(&a, &MaskOptions { level: Level::AsIs, ..plain.clone() }, square, 8),
+        ];
+        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
     }
 }

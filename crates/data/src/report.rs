@@ -3,6 +3,8 @@
 use crate::bucket::{Bucket, Resolution};
 use crate::caption::CaptionSource;
 use crate::dataset::{Dataset, DatasetOptions, Entry, Purpose, Role};
+use crate::mask::Mask;
+use base::counted;
 use serde::Serialize;
 
 /// One item, or one file that is not used.
@@ -22,6 +24,8 @@ pub struct ImageRow {
     pub role: Option<Role>,
     pub dataset: usize,
     pub resolution: Option<Resolution>,
+    /// What it is weighed by: `alpha`, or the file of its mask; absent: all of it counts.
+    pub mask: Option<String>,
     /// Of the upright picture.
     pub size: Option<[u32; 2]>,
     /// Bucket pixels per picture pixel.
@@ -47,6 +51,7 @@ impl Dataset {
             role: None,
             dataset: *dataset,
             resolution: None,
+            mask: None,
             size: None,
             scale: None,
             crop: None,
@@ -70,6 +75,7 @@ impl Dataset {
             role: Some(item.role),
             dataset: item.dataset,
             resolution: Some(item.resolution),
+            mask: entry.mask.as_ref().map(mask_name),
             size: Some([entry.picture.width, entry.picture.height]),
             scale: Some(item.fit.scale),
             crop: Some(item.fit.crop),
@@ -79,12 +85,12 @@ impl Dataset {
 
     /// Counts in sentences: pictures, captions, losses. One line each.
     pub fn summary(&self) -> Vec<String> {
-        let unused = if self.rejected.is_empty() { String::new() } else { format!("; {} files not used", self.rejected.len()) };
+        let unused = if self.rejected.is_empty() { String::new() } else { format!("; {} not used", counted(self.rejected.len(), "file")) };
         let mut lines = vec![format!(
-            "{} pictures in {} buckets, {} occurrences an epoch{unused}",
-            self.entries.len(),
-            self.bucket_counts().len(),
-            self.bucket_counts().values().sum::<u64>()
+            "{} in {}, {} an epoch{unused}",
+            counted(self.entries.len(), "picture"),
+            counted(self.bucket_counts().len(), "bucket"),
+            counted(self.bucket_counts().values().sum::<u64>(), "occurrence")
         )];
         lines.extend(self.set_lines());
         let captions = self.caption_counts();
@@ -125,7 +131,7 @@ impl Dataset {
             let count = |role| self.entries.iter().filter(|entry| entry.dataset == index && entry.role == role).count();
             let counts = [(Role::Train, "to learn"), (Role::Regularise, "for regularisation"), (Role::Validate, "for validation")];
             let counts = counts.map(|(role, what)| (count(role), what)).into_iter().filter(|(count, _)| *count > 0);
-            let counts: Vec<String> = counts.map(|(count, what)| format!("{count} pictures {what}")).collect();
+            let counts: Vec<String> = counts.map(|(count, what)| format!("{} {what}", counted(count, "picture"))).collect();
             let ratio = match options.purpose {
                 Purpose::Regularise { ratio } => format!(", {ratio} for each picture to learn"),
                 Purpose::Train { .. } => String::new(),
@@ -133,6 +139,13 @@ impl Dataset {
             format!("datasets[{index}] {}: {}{ratio}", options.folder.display(), counts.join(", "))
         };
         self.options.iter().enumerate().map(line).collect()
+    }
+}
+
+fn mask_name(mask: &Mask) -> String {
+    match mask {
+        Mask::Alpha => "alpha".to_string(),
+        Mask::File(mask) => mask.path.display().to_string(),
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Picture {
     /// Of the upright picture.
     pub width: u32,
     pub height: u32,
+    /// Whether it has an alpha channel.
+    pub has_alpha: bool,
     /// SHA-256 of the file.
     pub content: [u8; 32],
     pub warning: Option<String>,
@@ -157,7 +159,8 @@ fn examine_picture(path: &Path, file: &str) -> Result<Found> {
     let (width, height) = (decoded.rgb.width, decoded.rgb.height);
     let warning = (!decoded.warnings.is_empty()).then(|| decoded.warnings.join("; "));
     let content = Sha256::digest(&bytes).into();
-    Ok(Found::Picture(Picture { path: path.to_path_buf(), file: file.to_string(), width, height, content, warning }))
+    let has_alpha = decoded.alpha.is_some();
+    Ok(Found::Picture(Picture { path: path.to_path_buf(), file: file.to_string(), width, height, has_alpha, content, warning }))
 }
 
 fn absolute(path: &Path) -> String {

@@ -137,7 +137,6 @@ impl Bench {
 /// The pictures that the warm-up and the timed steps take.
 fn views(run: &Prepared, steps: u64) -> Vec<View> {
     let items = (0..=steps).flat_map(|step| run.batches.step(step).batches).flat_map(|(_, batch)| batch.items);
-    let items = items.filter(|item| run.is_cached(&run.dataset.items[item.item]));
     let views: BTreeSet<View> = items.map(|item| (item.item, item.flip)).collect();
     views.into_iter().collect()
 }

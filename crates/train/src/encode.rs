@@ -1,4 +1,5 @@
-//! The pass before training: every picture through the VAE, every text through the text encoder, once, into caches.
+//! The pass before training: every mask to the size of its latents, every picture through the VAE, every text through the text
+//! encoder, once, into caches.
 //!
 //! What the caches already hold is not made again, and where they hold everything no weights of these models are loaded at all.
 //! Pictures are decoded on other threads while the VAE works, each file once for all its sizes, and never more than a few ahead: the
@@ -8,6 +9,7 @@ use crate::event::{Event, Reporter};
 use crate::identity::Identities;
 use crate::interrupt::Interrupt;
 use crate::latents::{self, Latents};
+use crate::masks::Masks;
 use crate::prepare::{Prepared, TEXT_PROGRAM};
 use crate::text::{Chunking, Embeddings};
 use anyhow::{Context, Result, ensure};
@@ -36,6 +38,8 @@ pub struct CacheReport {
     pub reused: u64,
     pub text_encoded: u64,
     pub text_reused: u64,
+    pub masks_made: u64,
+    pub masks_reused: u64,
     pub distinct_latents: u64,
     /// Entries that were there but damaged or of another format, and were made again.
     pub unusable: u64,
@@ -46,6 +50,7 @@ pub struct CacheReport {
 /// The filled caches of a run.
 pub struct Caches {
     pub latents: Latents,
+    pub masks: Masks,
     pub texts: Embeddings,
     /// Indices of entries of the dataset that can't be read any more: they take part in no step.
     lost: Mutex<BTreeSet<usize>>,
@@ -67,7 +72,8 @@ impl Caches {
     /// Every entry that the run uses.
     fn keys(&self, run: &Prepared) -> BTreeSet<Key> {
         let latents = run.cached_views().into_iter().map(|view| self.latents.key(&run.dataset, view));
-        latents.chain(self.texts_of(run).iter().map(|text| self.texts.key(text))).collect()
+        let masks = (0..run.dataset.items.len()).filter_map(|item| self.masks.key(run, item));
+        latents.chain(masks).chain(self.texts_of(run).iter().map(|text| self.texts.key(text))).collect()
     }
 
     /// What earlier runs left is used; what is missing is made in memory, and nothing is written.
@@ -82,6 +88,7 @@ impl Caches {
         let chunking = Chunking::of(&run.config.train, run.model.tokenizer.room());
         Ok(Caches {
             latents: Latents::new(cache("latents")?, &run.model, &identity("vae")?),
+            masks: Masks { cache: cache("masks")? },
             texts: Embeddings::new(cache("text")?, &run.model, &identity("text_encoder")?, chunking),
             lost: Mutex::default(),
         })
@@ -95,7 +102,7 @@ impl Caches {
         interrupt: &Interrupt,
         reporter: &mut dyn Reporter,
     ) -> Result<Box<dyn Backend>> {
-        self.fill_views(run, &run.cached_views(), backend, interrupt, reporter)
+        self.fill_views(run, &run.dataset.views(), backend, interrupt, reporter)
     }
 
     /// The same for some of the pictures only.
@@ -111,9 +118,12 @@ impl Caches {
         reporter.report(Event::Begin { what: "checking caches", total: (views.len() + texts.len()) as u64 });
         let texts: Vec<&String> = texts.par_iter().filter(|text| !self.texts.check(text)).collect();
         let files = self.missing(run, views);
+        let masks = self.masks.missing(run, views);
         reporter.report(Event::End);
-        let complaints = [self.latents.cache.complaint("latents"), self.texts.cache.complaint("text embeddings")];
+        let complaints =
+            [self.latents.cache.complaint("latents"), self.masks.cache.complaint("masks"), self.texts.cache.complaint("text embeddings")];
         complaints.into_iter().flatten().for_each(|line| reporter.report(Event::Notice(line)));
+        self.make_masks(run, &masks, interrupt, reporter)?;
         if texts.is_empty() && files.is_empty() {
             return Ok(backend);
         }
@@ -133,10 +143,10 @@ impl Caches {
         texts
     }
 
-    /// The views whose latents have to be made, those of one file together; of several with the same latents only the first.
+    /// The views whose latents have to be made and kept, those of one file together; of several with the same latents only the first.
     fn missing(&self, run: &Prepared, views: &[View]) -> Vec<Vec<View>> {
         let mut keys: BTreeMap<Key, View> = BTreeMap::new();
-        for view in views {
+        for view in views.iter().filter(|(item, _)| run.is_cached(&run.dataset.items[*item])) {
             keys.entry(self.latents.key(&run.dataset, *view)).or_insert(*view);
         }
         let mut missing: Vec<View> = keys.par_iter().filter(|(key, _)| !self.latents.cache.check(key)).map(|(_, view)| *view).collect();
@@ -146,6 +156,31 @@ impl Caches {
         // Pictures of one size one after the other fill the encoder's batches.
         files.sort_by_key(|views| run.dataset.items[views[0].0].bucket);
         files
+    }
+
+    /// Makes weights on all threads: as many masks are decoded at once as decoding has room for.
+    fn make_masks(&self, run: &Prepared, missing: &[(Key, Vec<usize>)], interrupt: &Interrupt, reporter: &mut dyn Reporter) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        reporter.report(Event::Begin { what: "reading masks", total: missing.len() as u64 });
+        let make = |(key, items): &(Key, Vec<usize>)| {
+            interrupt.check()?;
+            Ok(items.first().and_then(|item| self.masks.make(run, key, *item).err()))
+        };
+        let failed = missing.par_iter().map(make).collect::<Result<Vec<_>>>()?;
+        for ((_, items), error) in missing.iter().zip(failed) {
+            let Some(error) = error else { continue };
+            items.iter().try_for_each(|item| self.lose(run, *item, &error, reporter))?;
+        }
+        reporter.report(Event::End);
+        self.check_lost(run)
+    }
+
+    fn check_lost(&self, run: &Prepared) -> Result<()> {
+        let lost = self.lost().len();
+        ensure!(lost < run.dataset.entries.len(), "no picture can be used any more since they were scanned: nothing is left to train on");
+        Ok(())
     }
 
     fn encode_texts(
@@ -211,9 +246,7 @@ impl Caches {
             },
         )?;
         reporter.report(Event::End);
-        let lost = self.lost().len();
-        ensure!(lost < run.dataset.entries.len(), "every picture became unreadable after it was scanned: nothing is left to train on");
-        Ok(())
+        self.check_lost(run)
     }
 
     fn encode_group(&self, run: &Prepared, group: &[(View, Rgb)], session: &mut Session) -> Result<()> {
@@ -255,14 +288,16 @@ impl Caches {
     }
 
     pub fn report(&self, run: &Prepared) -> CacheReport {
-        let (latents, texts) = (self.latents.cache.counts(), self.texts.cache.counts());
+        let (latents, masks, texts) = (self.latents.cache.counts(), self.masks.cache.counts(), self.texts.cache.counts());
         CacheReport {
             encoded: latents.encoded,
             reused: latents.reused,
             text_encoded: texts.encoded,
             text_reused: texts.reused,
+            masks_made: masks.encoded,
+            masks_reused: masks.reused,
             distinct_latents: self.latents.distinct(run) as u64,
-            unusable: latents.unusable + texts.unusable,
+            unusable: latents.unusable + masks.unusable + texts.unusable,
             lost: self.lost().len() as u64,
         }
     }

@@ -30,6 +30,9 @@ pub fn fill(run: &Prepared, caches: &Caches, epoch: u64, number: u64, picked: &d
     let item = batch.form.size[0] * batch.form.size[1] * channels;
     batch.latents.resize(item * picked.items.len(), 0.0);
     batch.noise.resize(item * picked.items.len(), 0.0);
+    let pixels = if run.is_masked() { batch.form.size[0] * batch.form.size[1] } else { 0 };
+    batch.mask.clear();
+    batch.mask.resize(pixels * picked.items.len(), 1.0);
     batch.timesteps.clear();
     batch.weights.clear();
     let (mut open, mut missing) = (Open::default(), 0);
@@ -57,6 +60,9 @@ pub fn fill(run: &Prepared, caches: &Caches, epoch: u64, number: u64, picked: &d
                     open.failed.push((picked.item, error));
                 }
             }
+        }
+        if is_there && pixels > 0 {
+            caches.masks.weigh(run, view, &mut batch.mask[i * pixels..(i + 1) * pixels])?;
         }
         batch.weights.push(if is_there { weight(&train.loss, dataset) } else { 0.0 });
         missing += usize::from(!is_there);

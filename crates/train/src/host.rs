@@ -5,7 +5,7 @@ use crate::latents;
 use crate::prepare::Prepared;
 use crate::sample::Request;
 use anyhow::Result;
-use data::{Bucket, decode};
+use data::{Bucket, decode, mask};
 use std::collections::BTreeSet;
 
 /// A picture of a sample on its way from the decoder to a file, by pixel: as tile and as a whole in f32, as bytes, and packed.
@@ -58,25 +58,37 @@ impl Prepared {
         let prompts = if self.samples_on() { self.samples.iter().map(|request| 3 * request.chunks).sum() } else { 0 };
         let chunks = texts.len() * self.text.chunks() + prompts;
         let encoder = &self.model.parts.text_encoder;
-        views.sum::<u64>() + (chunks * encoder.max_positions * encoder.hidden_size * 4) as u64
+        let sizes = self.dataset.items.iter().map(|item| latents::latent_size(&self.model, item.bucket));
+        let masks = sizes.enumerate().filter(|(item, _)| self.dataset.mask(*item).is_some()).map(|(_, [h, w])| 4 * (h * w) as u64);
+        views.sum::<u64>() + masks.sum::<u64>() + (chunks * encoder.max_positions * encoder.hidden_size * 4) as u64
     }
 
     fn channels(&self) -> usize {
         self.model.parts.vae.latent_channels
     }
 
-    /// Pictures while they are decoded on all threads, those that wait for the encoder, and the one that it is given.
+    /// What is decoded before training: pictures on all threads, those that wait for the encoder, and the one that it is given; or
+    /// masks, which come before them.
     pub fn picture_bytes(&self) -> u64 {
-        let mut decoding: Vec<u64> = self.dataset.entries.iter().map(|e| decode::bytes(e.picture.width, e.picture.height)).collect();
-        decoding.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+        let masks = self.dataset.entries.iter().filter_map(|e| e.mask.as_ref().map(|mask| mask::bytes(&e.picture, mask)));
+        let masks: u64 = largest(masks.collect(), rayon::current_num_threads()).iter().sum();
         let threads = rayon::current_num_threads().min(DECODE_AHEAD);
-        let largest = decoding.first().copied().unwrap_or(0);
-        let at_once = decoding.iter().take(threads).sum::<u64>().min(largest.max(decode::MOST_BYTES));
+        let decoding = self.dataset.entries.iter().map(|e| decode::bytes(e.picture.width, e.picture.height));
+        let decoding = largest(decoding.collect(), threads);
+        let most = decoding.first().copied().unwrap_or(0).max(decode::MOST_BYTES);
+        let at_once = decoding.iter().sum::<u64>().min(most);
         let pixels = self.dataset.items.iter().map(|i| u64::from(i.bucket.width) * u64::from(i.bucket.height)).max().unwrap_or(0);
         let batch = self.config.dataloader.vae_batch_size;
         let waiting = DECODE_AHEAD + MOST_WAITING_GROUPS * batch;
-        at_once + pixels * (3 * waiting as u64 + ENCODED_PIXEL_BYTES * batch as u64)
+        masks.max(at_once + pixels * (3 * waiting as u64 + ENCODED_PIXEL_BYTES * batch as u64))
     }
+}
+
+/// The largest so many, in falling order.
+fn largest(mut bytes: Vec<u64>, count: usize) -> Vec<u64> {
+    bytes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+    bytes.truncate(count);
+    bytes
 }
 
 /// The largest of the pictures to draw, on its way to its file.

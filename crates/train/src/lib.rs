@@ -19,6 +19,7 @@ pub mod latents;
 pub mod loader;
 pub mod lora;
 pub mod loss;
+pub mod masks;
 pub mod memory;
 pub mod metrics;
 pub mod model;

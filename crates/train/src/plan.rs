@@ -4,6 +4,7 @@ use crate::memory::MemoryPlan;
 use crate::prepare::Prepared;
 use crate::text::TextReport;
 use anyhow::Result;
+use base::counted;
 use data::{Bucket, ImageRow};
 use serde::Serialize;
 use std::fmt;
@@ -131,12 +132,13 @@ impl fmt::Display for Plan {
         }
         for row in &self.buckets {
             let sizes: Vec<String> = row.batches.iter().map(usize::to_string).collect();
-            writeln!(f, "  bucket {}: {} pictures an epoch, batches of {}", row.bucket, row.pictures, sizes.join(" and "))?;
+            writeln!(f, "  bucket {}: {} an epoch, batches of {}", row.bucket, counted(row.pictures, "picture"), sizes.join(" and "))?;
         }
-        writeln!(f, "adapters: {} modules, {} trained numbers", self.adapted_modules, self.trained_parameters)?;
-        writeln!(f, "{} steps, {} an epoch, {:.2} epochs", self.steps, self.steps_per_epoch, self.epochs)?;
+        writeln!(f, "adapters: {}, {} trained numbers", counted(self.adapted_modules, "module"), self.trained_parameters)?;
+        writeln!(f, "{}, {} an epoch, {:.2} epochs", counted(self.steps, "step"), self.steps_per_epoch, self.epochs)?;
         let rates = &self.learning_rate;
-        writeln!(f, "optimizer: {}, rates by the schedule {} ({} steps of warm-up)", self.optimizer, rates.schedule, rates.warmup_steps)?;
+        let warmup = counted(rates.warmup_steps, "step");
+        writeln!(f, "optimizer: {}, rates by the schedule {} ({warmup} of warm-up)", self.optimizer, rates.schedule)?;
         for group in &rates.groups {
             let decay = group.weight_decay.map(|decay| format!(", weight decay {decay}")).unwrap_or_default();
             writeln!(f, "  {}: {} numbers at {:e}{decay}", group.name, group.parameters, group.lr)?;

@@ -15,10 +15,10 @@ use crate::text::{self, Chunking, TextReport};
 use crate::validate;
 use anyhow::{Context, Result, ensure};
 use base::{DType, Shape};
-use config::{BadImages, BucketScheme, CaptionConfig, DatasetConfig, RunConfig};
+use config::{BadImages, BucketScheme, CaptionConfig, DatasetConfig, MaskConfig, RunConfig};
 use data::{
-    CaptionOptions, Dataset, DatasetOptions, FolderNames, Item, Limits, MissingCaptions, OnBadImage, Purpose, Replacement, Role, Scheme,
-    View,
+    CaptionOptions, Dataset, DatasetOptions, FolderNames, Inside, Item, Level, Limits, MaskOptions, MaskSource, MissingCaptions,
+    OnBadImage, Purpose, Replacement, Role, Scheme, View,
 };
 use diffusion::{NoiseSchedule, Prediction};
 use engine::{Backend, Program};
@@ -258,7 +258,12 @@ impl Prepared {
 
     /// The loss at the end of the training programs.
     pub fn loss_op(&self) -> ops::Loss {
-        ops::Loss { error: loss::pixel_error(self.config.train.loss.loss_type), masked: false }
+        ops::Loss { error: loss::pixel_error(self.config.train.loss.loss_type), masked: self.is_masked() }
+    }
+
+    /// Whether any picture has a mask; in such a run the others weigh 1 everywhere.
+    pub fn is_masked(&self) -> bool {
+        self.dataset.entries.iter().any(|entry| entry.mask.is_some())
     }
 
     /// A caption of `item` with the trigger word's class in its place, if the model's output is to be preserved there.
@@ -384,8 +389,22 @@ fn dataset_options(dataset: &DatasetConfig, model: &Model) -> DatasetOptions {
         flip: dataset.flip_x,
         background: dataset.background,
         purpose: Purpose::Train { validation: dataset.validation },
-        mask: None,
+        mask: mask_options(&dataset.mask),
     }
+}
+
+fn mask_options(mask: &MaskConfig) -> Option<MaskOptions> {
+    let source = match &mask.mask_path {
+        Some(folder) => MaskSource::Folder(folder.clone()),
+        None if mask.alpha_mask => MaskSource::Alpha,
+        None => return None,
+    };
+    Some(MaskOptions {
+        source,
+        inside: if mask.invert_mask { Inside::Black } else { Inside::White },
+        min_value: mask.mask_min_value as f32,
+        level: if mask.normalize_mask { Level::Mean } else { Level::AsIs },
+    })
 }
 
 fn caption_options(caption: &CaptionConfig) -> CaptionOptions {

@@ -41,7 +41,7 @@ fn name(size: [usize; 2]) -> String {
     format!("validate {}x{}", size[1], size[0])
 }
 
-/// Mean squared error of the prediction over all pictures and timesteps; none if there are no pictures, or somebody wants to stop.
+/// Mean squared error of the prediction, weighed by masks as in training, over all pictures and timesteps; none if there are no pictures, or somebody wants to stop.
 pub fn loss(run: &Prepared, caches: &Caches, session: &mut Session, interrupt: &Interrupt) -> Result<Option<f64>> {
     let (mut sum, mut count) = (0.0, 0);
     for item in items(run).into_iter().filter(|item| !caches.is_lost(run.dataset.items[*item].entry)) {
@@ -49,6 +49,8 @@ pub fn loss(run: &Prepared, caches: &Caches, session: &mut Session, interrupt: &
         let program = session.find(&name(size)).context("a program was planned for every picture that validates")?;
         let clean = caches.latents.mean(&run.dataset, (item, false))?;
         let context = context(run, caches, session, item)?;
+        let mut mask = vec![1.0; size[0] * size[1]];
+        caches.masks.weigh(run, (item, false), &mut mask)?;
         for place in 0..TIMESTEPS {
             if interrupt.signal().is_some() {
                 return Ok(None);
@@ -61,12 +63,20 @@ pub fn loss(run: &Prepared, caches: &Caches, session: &mut Session, interrupt: &
             let inputs = [("latents", Data::F32(&noisy)), ("timestep", Data::F32(&at)), ("context", Data::F32(&context))];
             session.run(program, &inputs)?;
             let prediction = session.output(program, "prediction")?;
-            let squares = prediction.iter().zip(&target).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2));
-            sum += squares.sum::<f64>() / clean.len() as f64;
+            sum += error(&prediction, &target, &mask);
             count += 1;
         }
     }
     Ok((count > 0).then(|| sum / f64::from(count)))
+}
+
+/// Mean over all numbers of m · d², where m is a weight for each pixel.
+fn error(prediction: &[f32], target: &[f32], mask: &[f32]) -> f64 {
+    let channels = prediction.len() / mask.len();
+    let pixels = prediction.chunks_exact(channels).zip(target.chunks_exact(channels)).zip(mask);
+    let square = |(a, b): (&f32, &f32)| (f64::from(*a) - f64::from(*b)).powi(2);
+    let sum: f64 = pixels.map(|((a, b), weight)| f64::from(*weight) * a.iter().zip(b).map(square).sum::<f64>()).sum();
+    sum / prediction.len() as f64
 }
 
 /// The middles of equal stretches of the trained timesteps.
@@ -101,4 +111,18 @@ fn context(run: &Prepared, caches: &Caches, session: &mut Session, item: usize) 
         }
     }
     Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::error;
+
+    #[test]
+    fn a_mask_weighs_the_pixels_of_the_error() {
+        // Two pixels of two channels: squares 1, 4 and 9, 16.
+        let (prediction, target) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4]);
+        assert_eq!(error(&prediction, &target, &[1.0, 1.0]), 7.5);
+        assert_eq!(error(&prediction, &target, &[2.0, 0.0]), 2.5);
+        assert_eq!(error(&prediction, &target, &[0.5, 1.5]), (2.5 + 37.5) / 4.0);
+    }
 }

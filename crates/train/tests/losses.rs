@@ -120,6 +120,27 @@ fn a_mask_takes_pixels_out_of_loss_and_gradient() {
 }
 
 #[test]
+fn a_masked_loss_is_the_mean_of_weighed_squares_and_nothing_outside_has_a_gradient() {
+    let mut trainer = trainer(LossType::Mse, true, DType::F32, 0.0);
+    let clean = batch(context_width());
+    let mask: Vec<f32> = (0..FORM.batch * FORM.size[0] * FORM.size[1]).map(|i| [0.0, 0.5, 2.0][i % 3]).collect();
+    let masked = Batch { mask: mask.clone(), mixed: clean.noise.clone(), ..clean.clone() };
+    let inside = step(&mut trainer, &masked);
+    // Adapters that add nothing yet: what is predicted is the frozen model's.
+    let prediction = frozen(trainer.session(), &clean, &clean.text);
+    let squares = prediction.iter().zip(&clean.noise).map(|(p, t)| (f64::from(*p) - f64::from(*t)).powi(2));
+    let weighed: f64 = squares.enumerate().map(|(i, square)| f64::from(mask[i / 4]) * square).sum();
+    assert!(close(inside.loss, weighed / prediction.len() as f64), "{inside:?} {weighed}");
+    // Another target where the mask is 0 changes neither loss nor gradient; elsewhere it does.
+    let mut with_target = |moved: f32| {
+        let target = clean.noise.iter().enumerate().map(|(i, n)| if mask[i / 4] == moved { n + 3.0 } else { *n });
+        step(&mut trainer, &Batch { noise: target.collect(), ..masked.clone() })
+    };
+    assert_eq!(with_target(0.0), inside);
+    assert_ne!(with_target(0.5).grad_norm, inside.grad_norm);
+}
+
+#[test]
 fn huber_losses_are_multiples_of_each_other_by_the_threshold_of_each_timestep() {
     let loss = |kind, item: usize| {
         let mut weights = vec![0.0; 2];

@@ -205,7 +205,7 @@ pub(super) static RUN: &[Flag] = &[
     flag("huber_scale", Number, Is("train.huber_scale")),
     flag("min_timestep", Whole, Is("train.min_timestep")),
     flag("max_timestep", Whole, Own),
-    refused("masked_loss", Switch, LATER),
+    flag("masked_loss", Switch, Own),
     refused("weighted_captions", Switch, LATER),
     flag("timestep_sampling", Text, Is("train.timestep_type")),
     flag("sigmoid_scale", Number, Is("train.logit_std")),
@@ -280,7 +280,7 @@ pub(super) static PICTURES: &[Flag] = &[
     flag("flip_aug", Switch, Is("datasets.flip_x")),
     refused("face_crop_aug_range", Text, LATER),
     flag("random_crop", Switch, Is("datasets.random_crop")),
-    flag("alpha_mask", Switch, Is("datasets.alpha_mask")),
+    flag("alpha_mask", Switch, Own),
     flag("cache_latents", Switch, Own),
     flag("cache_latents_to_disk", Switch, Own),
     nothing("cache_info", Switch, "sizes are read from the files' headers"),
@@ -299,7 +299,7 @@ pub(super) static FILE: &[Flag] = &[
     flag("class_tokens", Text, Is("datasets.default_caption")),
     flag("is_reg", Switch, Own),
     refused("metadata_file", Text, "give the list itself as image_dir"),
-    refused("conditioning_data_dir", Text, LATER),
+    flag("conditioning_data_dir", Text, Own),
     refused("custom_attributes", Text, LATER),
 ];
 

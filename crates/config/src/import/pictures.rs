@@ -23,7 +23,10 @@ pub(super) fn import(native: &mut Native, run: &Settings, pictures: &Settings, s
                 native.note(format!("{} has no effect beside a dataset file, as in sd-scripts", setting.origin));
             }
         }
-        entries.extend(subsets.iter().map(|subset| of_file(native, pictures, subset)));
+        entries.extend(subsets.iter().map(|subset| of_file(native, run, pictures, subset)));
+    }
+    if run.is_on("masked_loss") && !entries.iter().any(is_masked) {
+        native.note("--masked_loss has no effect without alpha_mask or conditioning_data_dir, as in sd-scripts");
     }
     batch_size(native, run, subsets);
     if entries.is_empty() {
@@ -35,6 +38,10 @@ pub(super) fn import(native: &mut Native, run: &Settings, pictures: &Settings, s
     native.set("datasets", entries);
 }
 
+fn is_masked(entry: &Value) -> bool {
+    ["alpha_mask", "mask_path"].iter().any(|key| entry.get(key).is_some())
+}
+
 /// The folders of folders that flags name.
 fn folders(native: &mut Native, run: &Settings, pictures: &Settings) -> Vec<Value> {
     let mut entries = Vec::new();
@@ -44,6 +51,7 @@ fn folders(native: &mut Native, run: &Settings, pictures: &Settings) -> Vec<Valu
         entry.insert("folder_path".to_string(), folder.into());
         entry.insert("kohya_folders".to_string(), true.into());
         common(native, &mut entry, pictures);
+        mask(native, &mut entry, run, pictures);
         if is_reg {
             regularise(native, &mut entry, pictures);
         }
@@ -53,7 +61,7 @@ fn folders(native: &mut Native, run: &Settings, pictures: &Settings) -> Vec<Valu
 }
 
 /// One subset of a dataset file; what it doesn't say, the dataset, `[general]`, and the flags say for it.
-fn of_file(native: &mut Native, pictures: &Settings, subset: &Subset) -> Value {
+fn of_file(native: &mut Native, run: &Settings, pictures: &Settings, subset: &Subset) -> Value {
     let settings = subset.settings.over(pictures);
     let mut entry = Map::new();
     if settings.text("image_dir").is_none() && settings.text("metadata_file").is_none() {
@@ -64,6 +72,7 @@ fn of_file(native: &mut Native, pictures: &Settings, subset: &Subset) -> Value {
     entry.insert("kohya_folders".to_string(), false.into());
     entry.insert("recursive".to_string(), false.into());
     common(native, &mut entry, &settings);
+    mask(native, &mut entry, run, &settings);
     if settings.is_on("is_reg") {
         regularise(native, &mut entry, &settings);
     }
@@ -120,6 +129,25 @@ fn buckets(native: &mut Native, entry: &mut Map<String, Value>, settings: &Setti
         entry.insert("max_bucket".to_string(), most.into());
     }
     entry.insert("bucket_step".to_string(), settings.whole("bucket_reso_steps").unwrap_or(64).into());
+}
+
+/// What weighs the parts of the pictures: masks of a folder before transparency, as in sd-scripts, whose weights stay as they are.
+fn mask(native: &mut Native, entry: &mut Map<String, Value>, run: &Settings, settings: &Settings) {
+    let folder = settings.get("conditioning_data_dir").filter(|_| settings.text("conditioning_data_dir").is_some());
+    // A dataset file alone doesn't say what its masks are for.
+    let by_folder = run.is_on("masked_loss") || run.is_empty();
+    match folder {
+        Some(folder) if by_folder => {
+            entry.insert("mask_path".to_string(), folder.value.clone());
+            if settings.is_on("alpha_mask") {
+                native.note(format!("alpha_mask has no effect beside {}, as in sd-scripts", folder.origin));
+            }
+        }
+        _ if settings.is_on("alpha_mask") => drop(entry.insert("alpha_mask".to_string(), true.into())),
+        Some(folder) => return native.note(format!("{} has no effect without --masked_loss", folder.origin)),
+        None => return,
+    }
+    entry.insert("normalize_mask".to_string(), false.into());
 }
 
 /// A set that keeps what the model knows of the class.

@@ -346,8 +346,30 @@ fn settings_dataset_file_and_command_line_are_taken_together() {
 #[test]
 fn a_set_for_regularisation_is_passed_on_to_the_config() {
     let script = format!("{TRAIN} --reg_data_dir /reg --prior_loss_weight 0.5");
-    let imported = try_import(&[("a.sh", &script)], 1).unwrap();
-    assert!(imported.yaml.contains("is_reg: true") && imported.yaml.contains("reg_weight: 0.5"), "{}", imported.yaml);
+    let made = try_import(&[("a.sh", &script)], 1).unwrap();
+    assert!(made.yaml.contains("is_reg: true") && made.yaml.contains("reg_weight: 0.5"), "{}", made.yaml);
+}
+
+#[test]
+fn masks_are_imported_as_what_sd_scripts_makes_of_them() {
+    let (config, _) = imported("a.sh", &format!("{TRAIN} --alpha_mask"));
+    assert!(config.datasets[0].mask.alpha_mask && !config.datasets[0].mask.normalize_mask);
+    noted(&imported("a.sh", &format!("{TRAIN} --masked_loss")).1, &["--masked_loss has no effect without alpha_mask"]);
+    let dataset = "[[datasets]]\nresolution = 512\n[[datasets.subsets]]\nimage_dir = \"/a\"\nconditioning_data_dir = \"/masks\"\n\
+                   alpha_mask = true\n[[datasets.subsets]]\nimage_dir = \"/b\"\n";
+    let with = |flags: &str| {
+        let script = format!("train_network.py --pretrained_model_name_or_path m --dataset_config d.toml {flags}");
+        let result = try_import(&[("a.sh", &script), ("d.toml", dataset)], 1).unwrap();
+        (crate::load(result.yaml.as_bytes(), "c.yaml", &[]).unwrap().config.datasets, result.notes)
+    };
+    let (datasets, notes) = with("--masked_loss");
+    assert_eq!((datasets[0].mask.mask_path.as_deref(), datasets[0].mask.alpha_mask), (Some(Path::new("/masks")), false));
+    assert!(!datasets[0].mask.normalize_mask && !datasets[1].mask.is_on());
+    noted(&notes, &["alpha_mask has no effect beside"]);
+    let (datasets, _) = with("");
+    assert!(datasets[0].mask.alpha_mask && datasets[0].mask.mask_path.is_none());
+    let alone = dataset.replace("alpha_mask = true\n", "");
+    assert_eq!(imported("d.toml", &alone).0.datasets[0].mask.mask_path.as_deref(), Some(Path::new("/masks")));
 }
 
 fn all() -> impl Iterator<Item = &'static Flag> {

@@ -6,6 +6,7 @@ use crate::dataset::{Dataset, Role};
 use crate::decode::Rgb;
 use crate::pixels::to_bucket;
 use anyhow::Result;
+use base::counted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -124,7 +125,8 @@ fn soft(looks: &[&Look]) -> Option<Finding> {
     let median = sharpness.get(sharpness.len() / 2).copied().unwrap_or_default();
     let limit = SOFT.max(median * SOFT_SHARE);
     let files: Vec<String> = looks.iter().filter(|look| look.sharpness < limit).map(|look| look.file.clone()).collect();
-    let what = format!("{} pictures are blurred, or nearly flat (sharpness below {limit:.0}; the median is {median:.0})", files.len());
+    let what =
+        format!("{} blurred, or nearly flat (sharpness below {limit:.0}; the median is {median:.0})", counted(files.len(), "picture"));
     let advice = "replace them by sharper ones, unless that softness is what should be learned";
     (!files.is_empty()).then(|| Finding::new(Kind::Blurred, files, what, advice))
 }
@@ -150,17 +152,19 @@ fn sizes(dataset: &Dataset) -> Vec<Finding> {
         (
             Kind::Small,
             small,
-            "pictures have less than a quarter of the pixels of the resolution",
+            "with less than a quarter of the pixels of the resolution",
             "find larger versions, or train at a lower resolution",
         ),
         (
             Kind::Enlarged,
             enlarged,
-            "pictures are enlarged to fill their bucket",
+            "enlarged to fill a bucket",
             "find larger versions, or use bucket_scheme: ratio, which leaves small pictures small",
         ),
-        (Kind::Cropped, cut, "pictures are very long, or lose much to the crop", "crop them by hand to what matters"),
+        (Kind::Cropped, cut, "very long, or losing much to the crop", "crop them by hand to what matters"),
     ];
     let filled = rows.into_iter().filter(|(_, files, ..)| !files.is_empty());
-    filled.map(|(kind, files, what, advice)| Finding::new(kind, files.clone(), format!("{} {what}", files.len()), advice)).collect()
+    filled
+        .map(|(kind, files, what, advice)| Finding::new(kind, files.clone(), format!("{} {what}", counted(files.len(), "picture")), advice))
+        .collect()
 }

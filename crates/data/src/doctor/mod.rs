@@ -11,6 +11,7 @@ pub use words::CaptionStatistics;
 use crate::dataset::{Dataset, Role};
 use crate::report::ImageRow;
 use anyhow::Result;
+use base::counted;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::fmt;
@@ -99,7 +100,7 @@ impl Diagnosis {
 /// What the scan has left out.
 fn unusable(dataset: &Dataset) -> Option<Finding> {
     let files: Vec<String> = dataset.rejected.iter().map(|(_, rejected)| format!("{}: {}", rejected.file, rejected.reason)).collect();
-    let what = format!("{} files can't be used", files.len());
+    let what = format!("{} that can't be used", counted(files.len(), "file"));
     (!files.is_empty()).then(|| Finding::new(Kind::Unusable, files, what, "mend or convert them, or take them out"))
 }
 
@@ -110,7 +111,7 @@ fn warned(dataset: &Dataset) -> Option<Finding> {
         (!warnings.is_empty()).then(|| format!("{}: {}", entry.picture.file, warnings.join("; ")))
     });
     let files: Vec<String> = warned.collect();
-    let what = format!("{} files are read with reservations", files.len());
+    let what = format!("{} read with reservations", counted(files.len(), "file"));
     (!files.is_empty()).then(|| Finding::new(Kind::Warning, files, what, "look at them: what is used may not be what was meant"))
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Finding, Kind, Questions};
 use crate::dataset::Dataset;
+use base::counted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -84,25 +85,25 @@ pub fn findings(dataset: &Dataset, questions: &Questions) -> Vec<Finding> {
         (
             Kind::NoCaption,
             none,
-            "pictures have no caption, or an empty one".to_string(),
+            ("picture", "without a caption, or with an empty one".to_string()),
             "write a .txt file beside each, or set default_caption or a trigger word that fills in",
         ),
         (
             Kind::LongCaption,
             long,
-            format!("captions are longer than the {limit} tokens that a text encoder reads at once"),
+            ("caption", format!("longer than the {limit} tokens that a text encoder reads at once")),
             "they are read in pieces (train.long_captions: chunk); or say the important things first and shorten them",
         ),
         (
             Kind::OddCaption,
             odd,
-            format!("captions are far shorter or longer than the others (the median is {middle} tokens)"),
+            ("caption", format!("far shorter or longer than the others (the median is {middle} tokens)")),
             "read them: captions of one kind are learned better",
         ),
     ];
     let filled = rows.into_iter().filter(|(_, files, ..)| !files.is_empty());
-    let finding = |(kind, files, what, advice): (Kind, Vec<String>, String, &str)| {
-        let what = format!("{} {what}", files.len());
+    let finding = |(kind, files, (noun, what), advice): (Kind, Vec<String>, (&str, String), &str)| {
+        let what = format!("{} {what}", counted(files.len(), noun));
         Finding::new(kind, files, what, advice)
     };
     filled.map(finding).chain(same(&texts)).chain(trigger(dataset, &texts)).collect()
@@ -135,7 +136,7 @@ fn trigger(dataset: &Dataset, texts: &[Text]) -> Option<Finding> {
             !bare.contains(&word) && bare.to_lowercase().contains(&word.to_lowercase())
         };
         let files: Vec<String> = written.iter().filter(other).map(|t| t.file.to_string()).collect();
-        let what = format!("{} captions spell the trigger word \"{word}\" in other letters", files.len());
+        let what = format!("{} with the trigger word \"{word}\" in other letters", counted(files.len(), "caption"));
         return (!files.is_empty())
             .then(|| Finding::new(Kind::Trigger, files, what, "spell it the same everywhere: it is added in front of them as it is"));
     }

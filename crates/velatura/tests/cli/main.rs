@@ -7,6 +7,7 @@ mod data;
 mod disk;
 mod lora_files;
 mod losses;
+mod masks;
 mod mistakes;
 mod optimizers;
 mod place;

@@ -1,0 +1,171 @@
+//! Masks: from a folder or from transparency, in training, validation, caches and plans.
+
+use crate::place::Place;
+use image::{GrayImage, Luma, Rgb, RgbImage, Rgba, RgbaImage};
+use serde_json::{Value, json};
+
+/// Writes a mask for each picture but those `without` one: white where `inside` says so, by the share of the width.
+fn put_masks(place: &Place, folder: &str, inside: impl Fn(f32) -> bool, without: &[usize]) {
+    std::fs::create_dir_all(place.path(folder)).unwrap();
+    for i in (0..7).filter(|i| !without.contains(i)) {
+        let (width, height) = image::image_dimensions(place.path(&format!("pictures/{i}.png"))).unwrap();
+        let white = |x: u32, _: u32| Luma([if inside(x as f32 / width as f32) { 255 } else { 0 }]);
+        GrayImage::from_fn(width, height, white).save(place.path(&format!("{folder}/{i}.png"))).unwrap();
+    }
+}
+
+fn losses(place: &Place, name: &str) -> Vec<f64> {
+    place.rows(name).iter().map(|row| row.loss.unwrap()).collect()
+}
+
+fn near(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 * b)
+}
+
+fn plan(place: &Place, config: &str) -> Value {
+    serde_json::from_str(&place.run(&["plan", config, "--json"]).good().stdout).unwrap()
+}
+
+fn report(place: &Place, name: &str) -> Value {
+    serde_json::from_slice(&place.read(&format!("{name}/run/cache.json"))).unwrap()
+}
+
+#[test]
+fn a_white_mask_changes_nothing_a_half_one_does_and_inverting_exchanges_its_halves() {
+    let place = Place::new("sd15");
+    put_masks(&place, "white", |_| true, &[]);
+    put_masks(&place, "left", |x| x < 0.5, &[]);
+    put_masks(&place, "right", |x| x >= 0.5, &[]);
+    let with = |name: &str, keys: Value| {
+        place.train(name, json!({"datasets": [keys], "train": {"batch_size": 2}}));
+        losses(&place, name)
+    };
+    let plain = with("plain", json!({}));
+    assert!(near(&with("all", json!({"mask_path": "white"})), &plain));
+    let left = with("half", json!({"mask_path": "left"}));
+    assert!(!near(&left, &plain));
+    assert!(near(&with("inverted", json!({"mask_path": "right", "invert_mask": true})), &left));
+    assert!(near(&with("even", json!({"mask_path": "left", "mask_min_value": 1})), &plain));
+    // Half of a picture weighs twice as much, unless its weights stay as they are.
+    let as_is = with("as is", json!({"mask_path": "left", "normalize_mask": false}));
+    assert!((as_is[0] / left[0] - 0.5).abs() < 0.1, "{as_is:?} {left:?}");
+}
+
+#[test]
+fn transparency_weighs_like_a_mask_of_the_same_form() {
+    let place = Place::new("sd15");
+    let opaque = |x: u32, y: u32| (x + 2 * y) % 64 < 40;
+    for folder in ["cut", "flat", "masks"] {
+        std::fs::create_dir(place.path(folder)).unwrap();
+    }
+    for i in 0..3u8 {
+        let colour = |x: u32, y: u32| [(x * 3) as u8 + i, (y * 4) as u8, 90];
+        let white = [255; 3];
+        let cut = RgbaImage::from_fn(64, 64, |x, y| {
+            let [r, g, b] = colour(x, y);
+            Rgba([r, g, b, if opaque(x, y) { 255 } else { 0 }])
+        });
+        cut.save(place.path(&format!("cut/{i}.png"))).unwrap();
+        let flat = RgbImage::from_fn(64, 64, |x, y| Rgb(if opaque(x, y) { colour(x, y) } else { white }));
+        flat.save(place.path(&format!("flat/{i}.png"))).unwrap();
+        let mask = GrayImage::from_fn(64, 64, |x, y| Luma([if opaque(x, y) { 255 } else { 0 }]));
+        mask.save(place.path(&format!("masks/{i}.png"))).unwrap();
+    }
+    place.train("alpha", json!({"datasets": [{"folder_path": "cut", "alpha_mask": true, "flip_x": true}]}));
+    place.train("folder", json!({"datasets": [{"folder_path": "flat", "mask_path": "masks", "flip_x": true}]}));
+    assert_eq!(losses(&place, "alpha"), losses(&place, "folder"));
+    place.train("whole", json!({"datasets": [{"folder_path": "flat", "flip_x": true}]}));
+    assert_ne!(losses(&place, "alpha"), losses(&place, "whole"));
+    // Pictures without transparency count whole, and are named.
+    let config = place.config("opaque", json!({"datasets": [{"folder_path": "flat", "alpha_mask": true}]}));
+    let planned = place.run(&["plan", &config]).good().stdout;
+    assert!(planned.contains("3 pictures without a mask, used whole: 0.png, 1.png, 2.png"), "{planned}");
+}
+
+#[test]
+fn masked_and_unmasked_pictures_train_validate_and_resume_together_and_masks_are_cached() {
+    let place = Place::new("sd15");
+    put_masks(&place, "masks", |x| x < 0.4, &[3]);
+    std::fs::create_dir(place.path("others")).unwrap();
+    std::fs::copy(place.path("pictures/0.png"), place.path("others/plain.png")).unwrap();
+    let others = json!({"folder_path": "others", "resolution": 64});
+    let changes = |masks: Value| {
+        json!({
+            "datasets": [{"mask_path": masks, "validation": 0.3, "flip_x": true}, others],
+            "train": {"steps": 8, "batch_size": 2, "validate_every": 4},
+        })
+    };
+    let masked = changes(json!("masks"));
+    place.train("whole", masked.clone());
+    // Three pictures have one size and masks of one content: they share their weights.
+    assert_eq!(report(&place, "whole")["masks_made"], 4);
+    let config = place.config("parts", masked.clone());
+    place.run(&["train", &config, "--set", "train.steps=4"]).good();
+    let resumed = place.run(&["train", &config, "--resume"]).good();
+    place.assert_same_run("whole", "parts");
+    assert_eq!([&report(&place, "parts")["masks_made"], &report(&place, "parts")["masks_reused"]], [0, 4]);
+    assert!(resumed.stderr.contains("length: config 8 steps"), "{}", resumed.stderr);
+    place.train("unmasked", changes(Value::Null));
+    let validation = |name: &str| place.rows(name).iter().filter_map(|row| row.validation_loss).collect::<Vec<f64>>();
+    assert!(validation("whole").len() == 2 && validation("whole")[0] != validation("unmasked")[0]);
+
+    // Kept in memory and with latents made in the steps: the same bits.
+    let mut uncached = masked.clone();
+    for dataset in uncached["datasets"].as_array_mut().unwrap() {
+        dataset["cache_latents"] = json!(false);
+    }
+    place.train("uncached", uncached);
+    place.assert_same_run("whole", "uncached");
+
+    let (planned, plain) = (plan(&place, &config), plan(&place, "unmasked.yaml"));
+    let images = planned["images"].as_array().unwrap();
+    let mask = |file: &str| &images.iter().find(|row| row["file"] == file).unwrap()["mask"];
+    assert!(mask("0.png").as_str().unwrap().ends_with("0.png") && mask("3.png").is_null() && mask("plain.png").is_null());
+    assert_eq!(serde_json::from_slice::<Value>(&place.read("whole/run/data.json")).unwrap(), planned["images"]);
+    let summary = planned["summary"].to_string();
+    assert!(summary.contains("1 picture without a mask, used whole: 3.png"), "{summary}");
+    let inputs = |plan: &Value| plan["memory"]["inputs"].as_u64().unwrap();
+    assert!(inputs(&planned) >= inputs(&plain) + 2 * 8 * 8 * 4);
+}
+
+#[test]
+fn masks_that_can_not_be_used_leave_their_picture_out_or_stop_the_run_by_name() {
+    let place = Place::new("sd15");
+    put_masks(&place, "masks", |x| x < 0.5, &[1, 2, 4]);
+    GrayImage::from_pixel(64, 64, Luma([255])).save(place.path("masks/1.png")).unwrap();
+    GrayImage::from_pixel(64, 64, Luma([0])).save(place.path("masks/2.png")).unwrap();
+    place.write("masks/4.png", &place.read("masks/0.png")[..60]);
+    GrayImage::from_pixel(64, 64, Luma([255])).save(place.path("masks/stray.png")).unwrap();
+    let changes = json!({"datasets": [{"mask_path": "masks"}], "train": {"steps": 8}});
+    let done = place.train("skipped", changes.clone());
+    for words in
+        ["1.png: its mask", "another shape: 64×64 for 96×48", "4.png: its mask 4.png can't be used", "1 mask without a picture: stray.png"]
+    {
+        assert!(format!("{}{}", done.stdout, done.stderr).contains(words), "no `{words}` in {}", done.stderr);
+    }
+    assert!(done.stderr.contains("left out") && done.stderr.contains("leaves nothing of it"), "{}", done.stderr);
+    assert!(place.rows("skipped").iter().flat_map(|row| &row.files).all(|file| !["1.png", "2.png", "4.png"].contains(&file.as_str())));
+    assert_eq!(report(&place, "skipped")["lost"], 1);
+    let mut strict = changes;
+    strict["datasets"][0]["bad_images"] = json!("stop");
+    let config = place.config("strict", strict);
+    assert!(place.run(&["train", &config]).error().contains("its mask"));
+    std::fs::remove_file(place.path("masks/1.png")).unwrap();
+    std::fs::remove_file(place.path("masks/4.png")).unwrap();
+    assert!(place.run(&["train", &config]).error().contains("leaves nothing of it"));
+}
+
+#[test]
+fn a_folder_of_masks_among_the_pictures_is_not_trained_on() {
+    let place = Place::new("sd15");
+    put_masks(&place, "pictures/masks", |x| x < 0.5, &[]);
+    let config = place.config("inside", json!({"datasets": [{"mask_path": "pictures/masks"}]}));
+    let planned = plan(&place, &config);
+    let images = planned["images"].as_array().unwrap();
+    assert!(images.len() == 7 && images.iter().all(|row| row["mask"].is_string()), "{images:?}");
+    let error = |datasets: Value| place.run(&["plan", &place.config("wrong", json!({"datasets": [datasets]}))]).error();
+    assert!(error(json!({"mask_path": "pictures"})).contains("the folder of the pictures themselves"));
+    assert!(error(json!({"mask_path": "nowhere"})).contains("in mask_path"));
+    let both = error(json!({"mask_path": "masks", "alpha_mask": true}));
+    assert!(both.contains("datasets[0].alpha_mask") && both.contains("datasets[0].mask_path"), "{both}");
+}
