@@ -38,6 +38,9 @@ section! {
         validation: Number,
         /// Are these pictures of what the model should keep drawing as it does? They weigh `train.reg_weight`, and get no trigger word.
         is_reg: Flag,
+        /// With `is_reg`: shows so many of them for each picture to learn, beside those in each step; 0: they are part of the epoch like all
+        /// others.
+        reg_ratio: Number,
         /// How much these pictures count.
         loss_multiplier: Number,
         /// Shows each picture mirrored too.
@@ -186,6 +189,8 @@ pub struct DatasetConfig {
     pub num_repeats: u32,
     pub validation: f64,
     pub is_reg: bool,
+    /// 0: regularisation pictures are part of the epoch like all others.
+    pub reg_ratio: f64,
     pub loss_multiplier: f64,
     pub flip_x: bool,
     pub cache_latents: bool,
@@ -241,6 +246,7 @@ pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, noti
         num_repeats: repeats(&key("num_repeats"), raw.num_repeats)?,
         validation,
         is_reg,
+        reg_ratio: reg_ratio(&section, raw.reg_ratio, is_reg, validation)?,
         loss_multiplier: crate::train::not_negative(&key("loss_multiplier"), raw.loss_multiplier, 1.0)?,
         flip_x: raw.flip_x.is_some_and(|f| f.0),
         cache_latents,
@@ -313,6 +319,18 @@ fn repeats(key: &str, repeats: Option<Whole>) -> Result<u32> {
     let repeats = repeats.map_or(1, |r| r.0);
     ensure!((1..=100_000).contains(&repeats), "{key}: {repeats} is not between 1 and 100000");
     Ok(repeats as u32)
+}
+
+/// Regularisation pictures for each picture to learn.
+fn reg_ratio(section: &str, ratio: Option<Number>, is_reg: bool, validation: f64) -> Result<f64> {
+    let ratio = ratio.map_or(0.0, |r| r.0);
+    ensure!((0.0..=100.0).contains(&ratio), "{section}.reg_ratio: {ratio} is not between 0 and 100");
+    ensure!(ratio == 0.0 || is_reg, "{section}.reg_ratio: {ratio} is for regularisation pictures; add is_reg: true, or remove it");
+    ensure!(
+        ratio == 0.0 || validation == 0.0,
+        "{section}.validation ({validation}) and {section}.reg_ratio ({ratio}) exclude each other: regularisation pictures are not set aside"
+    );
+    Ok(ratio)
 }
 
 /// A share between 0 and 1.

@@ -83,14 +83,20 @@ struct Epoch {
 struct Pool {
     dataset: u64,
     occurrences: Vec<(Bucket, Occurrence)>,
-    each_epoch: usize,
+    each_epoch: f64,
 }
 
 impl Pool {
-    /// The next `each_epoch` of an endless row of shuffled rounds through the pool.
+    /// The most pictures that an epoch takes.
+    fn most(&self) -> usize {
+        self.each_epoch.ceil() as usize
+    }
+
+    /// The next `each_epoch` of an endless row of shuffled rounds through the pool; what is not whole is made up for by later epochs.
     fn draw(&self, seed: u64, epoch: u64) -> Vec<(Bucket, Occurrence)> {
         let size = self.occurrences.len() as u64;
-        let first = epoch * self.each_epoch as u64;
+        // A little more, so that rounding doesn't put off what is due.
+        let before = |epoch: u64| (epoch as f64 * self.each_epoch + 1e-6) as u64;
         let mut round = (u64::MAX, Vec::new());
         let pick = |place: u64| {
             if round.0 != place / size {
@@ -99,7 +105,7 @@ impl Pool {
             }
             self.occurrences[round.1[(place % size) as usize]]
         };
-        (first..first + self.each_epoch as u64).map(pick).collect()
+        (before(epoch)..before(epoch + 1)).map(pick).collect()
     }
 }
 
@@ -129,17 +135,21 @@ impl Schedule {
         for (dataset, ratio) in ratios {
             let own = items.iter().enumerate().filter(|(_, item)| item.dataset == dataset);
             let occurrences: Vec<_> = own.flat_map(|(n, item)| occurrences(n, item).map(move |o| (item.bucket, o))).collect();
-            let each_epoch = (ratio * self.pictures_per_epoch() as f64).round() as usize;
-            if !occurrences.is_empty() && each_epoch > 0 {
+            let each_epoch = ratio * self.pictures_per_epoch() as f64;
+            if !occurrences.is_empty() && each_epoch > 0.0 {
                 self.regularisation.push(Pool { dataset: dataset as u64, occurrences, each_epoch });
             }
         }
         self
     }
 
-    /// Pictures for regularisation in an epoch.
-    pub fn regularisation_per_epoch(&self) -> u64 {
-        self.regularisation.iter().map(|pool| pool.each_epoch as u64).sum()
+    /// The most batches that a step may take.
+    pub fn most_batches_per_step(&self) -> u64 {
+        let pictures: usize = self.regularisation.iter().map(Pool::most).sum();
+        let buckets: BTreeSet<Bucket> = self.regularisation.iter().flat_map(|pool| pool.occurrences.iter().map(|(b, _)| *b)).collect();
+        // Each bucket may end in a short batch.
+        let batches = (pictures / self.batch_size + buckets.len()).min(pictures) as u64;
+        self.accumulation as u64 + batches.div_ceil(self.steps_per_epoch().max(1))
     }
 
     pub fn batches_per_epoch(&self) -> u64 {
@@ -180,7 +190,7 @@ impl Schedule {
         // How many pictures of a bucket an epoch draws for regularisation differs from epoch to epoch: any size may come.
         for pool in &self.regularisation {
             for (bucket, _) in &pool.occurrences {
-                shapes.entry(*bucket).or_default().extend(1..=self.batch_size.min(pool.each_epoch));
+                shapes.entry(*bucket).or_default().extend(1..=self.batch_size.min(pool.most()));
             }
         }
         shapes.into_iter().map(|(bucket, sizes)| (bucket, sizes.into_iter().rev().collect())).collect()
@@ -330,7 +340,7 @@ mod tests {
         list.extend(others.into_iter().map(|item| Item { dataset: 1, role: Role::Regularise, ..item }));
         let schedule = Schedule::of_items(&list, 3, 4, 2).with_regularisation(&list, [(1, 1.0)].into_iter());
         assert_eq!((schedule.steps_per_epoch(), schedule.pictures_per_epoch()), (learned.steps_per_epoch(), 20));
-        assert_eq!((schedule.regularisation_per_epoch(), schedule.mean_batch_size()), (20, learned.mean_batch_size()));
+        assert_eq!(schedule.mean_batch_size(), learned.mean_batch_size());
         assert_eq!(schedule.shapes(), [(Bucket::new(64, 64), vec![4, 3, 2, 1]), (Bucket::new(72, 64), vec![4, 3, 2, 1])]);
         let (mut numbers, mut seen, mut fewest) = (BTreeSet::new(), BTreeMap::new(), usize::MAX);
         for step in 0..schedule.steps_per_epoch() * 50 {
@@ -338,6 +348,7 @@ mod tests {
             assert_eq!(found.batches[..alone.batches.len()], alone.batches);
             let others: Vec<_> = found.batches[alone.batches.len()..].iter().collect();
             fewest = fewest.min(others.len());
+            assert!(found.batches.len() as u64 <= schedule.most_batches_per_step());
             for (_, batch) in &others {
                 batch.items.iter().for_each(|i| *seen.entry((i.item, list[i.item].bucket == batch.bucket)).or_insert(0) += 1);
             }
@@ -345,6 +356,19 @@ mod tests {
         }
         assert!(fewest > 0, "a step had none");
         assert_eq!(seen, (10..1010).map(|item| ((item, true), 1)).collect());
+    }
+
+    /// A third of a picture for each of ten: 3, 3, 4, 3, … of them, and over three epochs exactly ten.
+    #[test]
+    fn a_ratio_that_is_not_whole_in_an_epoch_is_met_over_several() {
+        let mut list = items(&[(64, 10)], 1, false);
+        list.extend(items(&[(64, 4)], 1, false).into_iter().map(|item| Item { dataset: 1, role: Role::Regularise, ..item }));
+        let schedule = Schedule::of_items(&list, 3, 2, 1).with_regularisation(&list, [(1, 1.0 / 3.0)].into_iter());
+        let drawn = |epoch| schedule.epoch(epoch).regularisation.iter().map(|batch| batch.items.len()).sum::<usize>();
+        assert_eq!((0..30).map(drawn).sum::<usize>(), 100);
+        assert!((0..30).map(drawn).all(|n| n == 3 || n == 4));
+        let rare = Schedule::of_items(&list, 3, 2, 1).with_regularisation(&list, [(1, 0.01)].into_iter());
+        assert_eq!((0..30).map(|epoch| rare.epoch(epoch).regularisation.len()).sum::<usize>(), 3);
     }
 
     #[test]

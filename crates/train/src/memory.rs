@@ -70,7 +70,7 @@ impl MemoryPlan {
         let (session, encoding) = (Session::memory_of(programs)?, Session::memory_of(encoders)?);
         let optimizer_state = run.optimizer_bytes()?;
         // A batch is held as it was drawn and as it goes into the session; others wait behind it.
-        let ahead = loader::reach(&run.config).window as u64 * run.config.train.gradient_accumulation as u64;
+        let ahead = loader::reach(&run.config).window as u64 * run.batches.most_batches_per_step();
         let host = run.host_bytes()? + (2 + ahead) * session.inputs;
         let (between_steps, cached, pictures) = (run.between_steps_bytes()?, run.cached_bytes(), run.picture_bytes());
         let training = session.total() + optimizer_state + host + between_steps + cached;

@@ -388,7 +388,10 @@ fn dataset_options(dataset: &DatasetConfig, model: &Model) -> DatasetOptions {
         repeats: dataset.num_repeats,
         flip: dataset.flip_x,
         background: dataset.background,
-        purpose: Purpose::Train { validation: dataset.validation },
+        purpose: match dataset.reg_ratio {
+            ratio if ratio > 0.0 => Purpose::Regularise { ratio },
+            _ => Purpose::Train { validation: dataset.validation },
+        },
         mask: mask_options(&dataset.mask),
     }
 }

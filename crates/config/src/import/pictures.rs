@@ -150,9 +150,15 @@ fn mask(native: &mut Native, entry: &mut Map<String, Value>, run: &Settings, set
     entry.insert("normalize_mask".to_string(), false.into());
 }
 
-/// A set that keeps what the model knows of the class.
+/// A set that keeps what the model knows of the class: sd-scripts draws as many of its pictures as there are to learn, and sets none aside.
 fn regularise(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settings) {
     entry.insert("is_reg".to_string(), true.into());
+    entry.insert("reg_ratio".to_string(), 1.into());
+    entry.remove("validation");
+    native.note(
+        "regularisation pictures come beside those to learn in each step, as many of them (reg_ratio: 1), not in steps of their own as in \
+         sd-scripts: the same number of steps shows every picture twice as often, so half of --max_train_steps may do",
+    );
     if let Some(weight) = settings.number("prior_loss_weight").filter(|weight| *weight != 1.0) {
         native.set("train.reg_weight", weight);
     }

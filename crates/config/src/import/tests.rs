@@ -348,6 +348,10 @@ fn a_set_for_regularisation_is_passed_on_to_the_config() {
     let script = format!("{TRAIN} --reg_data_dir /reg --prior_loss_weight 0.5");
     let made = try_import(&[("a.sh", &script)], 1).unwrap();
     assert!(made.yaml.contains("is_reg: true") && made.yaml.contains("reg_weight: 0.5"), "{}", made.yaml);
+    let (config, notes) = imported("a.sh", &format!("{script} --validation_split 0.2"));
+    let [learned, class] = config.datasets.as_slice() else { panic!("{:?}", config.datasets) };
+    assert_eq!((learned.reg_ratio, learned.validation, class.reg_ratio, class.validation), (0.0, 0.2, 1.0, 0.0));
+    noted(&notes, &["reg_ratio: 1"]);
 }
 
 #[test]

@@ -91,6 +91,40 @@ fn regularisation_pictures_weigh_what_they_are_told_and_get_no_trigger_word() {
 }
 
 #[test]
+fn regularisation_pictures_come_beside_those_to_learn_in_their_ratio() {
+    let place = Place::new("sd15");
+    std::fs::create_dir_all(place.path("class")).unwrap();
+    for i in 0..30u8 {
+        image::RgbImage::from_pixel(64, 64, image::Rgb([i * 8, 9, 200])).save(place.path(&format!("class/c{i}.png"))).unwrap();
+    }
+    let with = |ratio: f64| {
+        let class = json!({"folder_path": "class", "resolution": 64, "is_reg": true, "reg_ratio": ratio});
+        json!({"datasets": [{}, class], "train": {"epochs": 2, "steps": null, "batch_size": 2}})
+    };
+    let shown = |name: &str| {
+        let files: Vec<String> = place.rows(name).into_iter().flat_map(|row| row.files).collect();
+        let class = files.iter().filter(|file| file.starts_with('c')).count();
+        (place.rows(name).len(), files.len() - class, class)
+    };
+    place.train("alone", json!({"train": {"epochs": 2, "steps": null, "batch_size": 2}}));
+    let (steps, learned, _) = shown("alone");
+    place.train("one", with(1.0));
+    assert_eq!(shown("one"), (steps, learned, learned));
+    place.train("half", with(0.5));
+    assert_eq!(shown("half"), (steps, learned, learned / 2));
+    let config = place.config("parts", with(0.5));
+    place.run(&["train", &config, "--set", "train.epochs=1"]).good();
+    place.run(&["train", &config, "--resume"]).good();
+    place.assert_same_run("half", "parts");
+    let plan = place.run(&["plan", &config]).good().stdout;
+    assert!(plan.contains("30 pictures for regularisation, 0.5 for each picture to learn"), "{plan}");
+    let error = |class: Value| place.run(&["plan", &place.config("wrong", json!({"datasets": [class]}))]).error();
+    assert!(error(json!({"reg_ratio": 1})).contains("is_reg: true"));
+    let both = error(json!({"reg_ratio": 1, "is_reg": true, "validation": 0.1}));
+    assert!(both.contains("datasets[0].validation") && both.contains("datasets[0].reg_ratio"), "{both}");
+}
+
+#[test]
 fn preserving_the_frozen_output_is_planned_logged_and_resumed() {
     let place = Place::new("sd15");
     let preserve = json!({"diff_output_preservation": true, "diff_output_preservation_class": "thing", "lr": 1e-2});
