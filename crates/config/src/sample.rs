@@ -131,6 +131,13 @@ impl SampleConfig {
     }
 }
 
+impl Default for SamplePrompt {
+    fn default() -> SamplePrompt {
+        let (prompt, neg) = (String::new(), String::new());
+        SamplePrompt { prompt, neg, width: 512, height: 512, seed: 0, guidance_scale: 7.0, sample_steps: 20 }
+    }
+}
+
 impl SamplePrompt {
     fn set(&mut self, flag: &str, value: &str) -> Result<()> {
         let wrong = || format!("--{flag} {value}: not a number");
@@ -158,6 +165,29 @@ impl SamplePrompt {
         ensure!((1..=1000).contains(&self.sample_steps), "{} sampling steps is not between 1 and 1000", self.sample_steps);
         Ok(())
     }
+}
+
+/// A prompt line of another program without the flags that can't be used here, and what is wrong with each.
+pub(crate) fn usable_line(line: &str) -> (String, Vec<String>) {
+    let padded = format!(" {line}");
+    let places = flag_places(&padded);
+    let ends = places.iter().skip(1).map(|(start, _)| *start).chain([padded.len()]);
+    let mut usable = padded[..places.first().map_or(padded.len(), |(start, _)| *start)].to_string();
+    let mut wrong = Vec::new();
+    for ((start, name), end) in places.iter().zip(ends) {
+        let mut alone = SamplePrompt::default();
+        match alone.set(name, padded[start + 3 + name.len()..end].trim()).and_then(|()| alone.check()) {
+            Ok(()) => usable.push_str(&padded[*start..end]),
+            Err(error) => wrong.push(format!("`{}`: {error}", padded[*start..end].trim())),
+        }
+    }
+    (usable.trim().to_string(), wrong)
+}
+
+/// Whether an entry of `sample.samples` could be used.
+pub(crate) fn check_entry(entry: serde_json::Value) -> Result<()> {
+    let raw: RawPrompt = serde_json::from_value(entry)?;
+    entry_prompt(raw, SamplePrompt::default()).map(drop)
 }
 
 /// Where ` --name ` stands in a line, and the names.

@@ -65,7 +65,8 @@ fn prompts(native: &mut Native, file: &str, text: &str) {
     } else {
         // A line is a prompt with the same flags as here.
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        native.set("sample.prompts", lines.map(Value::from).collect::<Vec<_>>());
+        let lines: Vec<Value> = lines.map(|line| prompt_line(native, file, line).into()).collect();
+        native.set("sample.prompts", lines);
         return;
     };
     match entries {
@@ -76,6 +77,15 @@ fn prompts(native: &mut Native, file: &str, text: &str) {
         Ok(_) => native.error(format!("{file}: a list of prompts is expected")),
         Err(error) => native.error(format!("{file}: {error}")),
     }
+}
+
+/// A line without what can't be used of it: samples are looked at, and training is worth having without a part of one.
+fn prompt_line(native: &mut Native, file: &str, line: &str) -> String {
+    let (usable, wrong) = crate::sample::usable_line(line);
+    for part in wrong {
+        native.note(format!("{file}: left out of a prompt: {part}"));
+    }
+    usable
 }
 
 /// `[prompt]` holds what the entries of `[[prompt.subset]]` have in common.
@@ -99,7 +109,10 @@ fn sample(native: &mut Native, file: &str, entry: &Value) -> Option<Value> {
     let mut sample = Map::new();
     for (key, value) in entry {
         match KEYS.iter().find(|(theirs, _)| theirs == key) {
-            Some((_, ours)) => drop(sample.insert(ours.to_string(), value.clone())),
+            Some((_, ours)) => match crate::sample::check_entry(Map::from_iter([(ours.to_string(), value.clone())]).into()) {
+                Ok(()) => drop(sample.insert(ours.to_string(), value.clone())),
+                Err(error) => native.note(format!("{file}: left out of a prompt: `{key}` ({}): {error}", shown(value))),
+            },
             None => native.note(format!("{file}: `{key}` of a prompt has no effect here")),
         }
     }

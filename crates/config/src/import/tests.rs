@@ -376,6 +376,25 @@ fn masks_are_imported_as_what_sd_scripts_makes_of_them() {
     assert_eq!(imported("d.toml", &alone).0.datasets[0].mask.mask_path.as_deref(), Some(Path::new("/masks")));
 }
 
+/// Samples are looked at, not trained on: what can't be used of one is told and left out.
+#[test]
+fn parts_of_sample_prompts_that_are_not_known_are_listed_and_the_rest_is_imported() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = "a cat --g 3 --n blurry --w 512\na dog --w 513 --s 25 --x --d many\n";
+    let result = import_in(&dir, &[("config.toml", SETTINGS), ("prompt.txt", lines)], 1).unwrap();
+    let samples = crate::load(result.yaml.as_bytes(), "c.yaml", &[]).unwrap().config.sample.samples;
+    assert_eq!((samples[0].prompt.as_str(), samples[0].neg.as_str(), samples[0].width), ("a cat", "blurry", 512));
+    assert_eq!((samples[1].prompt.as_str(), samples[1].width, samples[1].sample_steps, samples[1].seed), ("a dog", 512, 25, 0));
+    noted(&result.notes, &["`--g 3`", "`--w 513`", "`--x`", "`--d many`"]);
+
+    let list = r#"[{"prompt": "a cat", "width": 513, "seed": -1, "scale": 6, "controlnet": "x"}]"#;
+    let settings = SETTINGS.replace("prompt.txt", "prompt.json");
+    let result = import_in(&dir, &[("config.toml", settings.as_str()), ("prompt.json", list)], 1).unwrap();
+    let samples = crate::load(result.yaml.as_bytes(), "c.yaml", &[]).unwrap().config.sample.samples;
+    assert_eq!((samples[0].prompt.as_str(), samples[0].width, samples[0].guidance_scale), ("a cat", 512, 6.0));
+    noted(&result.notes, &["`width` (513)", "`seed` (-1)", "controlnet"]);
+}
+
 fn all() -> impl Iterator<Item = &'static Flag> {
     [RUN, PICTURES, FILE, NETWORK_ARGS].into_iter().flatten()
 }
