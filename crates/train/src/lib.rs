@@ -11,6 +11,7 @@ pub mod encode;
 pub mod event;
 pub mod feed;
 pub mod folder;
+pub mod frozen;
 pub mod groups;
 pub mod host;
 pub mod identity;

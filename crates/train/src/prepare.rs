@@ -1,6 +1,7 @@
 //! Everything up to the first step, without loading weights: what `plan` prints and `train` starts from.
 
 use crate::event::{Event, Reporter};
+use crate::frozen;
 use crate::groups;
 use crate::latents;
 use crate::lora;
@@ -114,16 +115,25 @@ impl Prepared {
         Ok((factors, notices))
     }
 
-    /// What decides the result beside data, seed, rate and length, by config key: the sections model, network and train, flat.
+    /// What decides the result beside pictures, seed, rate and length, by config key: the sections model, network, train and datasets,
+    /// flat.
     pub fn settings(&self) -> Result<BTreeMap<String, String>> {
-        let config = self.config.to_json()?;
+        let config = frozen::with_whole_paths(&self.config)?.to_json()?;
         let mut settings = BTreeMap::from([("the base model's weights".to_string(), self.model.fingerprint()?)]);
         for section in ["model", "network", "train"] {
             flatten(section, &config[section], &mut settings);
         }
-        // Paths may change, and these are compared on their own.
+        for (i, dataset) in config["datasets"].as_array().into_iter().flatten().enumerate() {
+            flatten(&format!("datasets[{i}]"), dataset, &mut settings);
+        }
+        // Paths may change, caches change nothing, and the others are compared on their own.
         let apart = ["model.name_or_path", "network.pretrained_lora_path", "train.steps", "train.epochs"];
-        settings.retain(|key, _| !(apart.contains(&key.as_str()) || key.starts_with("train.") && key.ends_with("lr")));
+        let of_dataset = [".folder_path", ".mask_path", ".cache_latents", ".cache_latents_to_disk"];
+        settings.retain(|key, _| {
+            let rate = key.starts_with("train.") && key.ends_with("lr");
+            let kept_apart = key.starts_with("datasets") && of_dataset.iter().any(|name| key.ends_with(name));
+            !(apart.contains(&key.as_str()) || rate || kept_apart)
+        });
         Ok(settings)
     }
 

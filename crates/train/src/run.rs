@@ -6,6 +6,7 @@ use crate::encode::Caches;
 use crate::event::{Event, Reporter};
 use crate::feed;
 use crate::folder::{RunFolder, Start};
+use crate::frozen;
 use crate::interrupt::Interrupt;
 use crate::loader::{self, Loaded};
 use crate::loss::Loss;
@@ -65,7 +66,7 @@ fn train_in(
     reporter: &mut dyn Reporter,
 ) -> Result<Finished> {
     let saved = resume::state(run, folder, start, reporter)?;
-    freeze(run, folder)?;
+    frozen::freeze(run, folder)?;
     if let Some(state) = saved.as_ref().filter(|s| s.manifest.step == run.steps && folder.final_lora().exists()) {
         reporter.report(Event::Notice(format!("this run is complete already: {} of {} steps are done", state.manifest.step, run.steps)));
         return Ok(Finished { lora: folder.final_lora(), steps: state.manifest.step, ran: 0, skipped: 0 });
@@ -97,13 +98,6 @@ fn train_in(
     base::fs::write_atomic(&folder.path().join("memory.json"), &serde_json::to_vec_pretty(&report)?)?;
     reporter.report(Event::Memory("the run", report.training));
     Ok(finished)
-}
-
-/// The run's own copy of what it was told and of what it found: nothing that is edited later changes what a run was.
-fn freeze(run: &Prepared, folder: &RunFolder) -> Result<()> {
-    base::fs::write_atomic(&folder.path().join("config.yaml"), run.config.to_yaml()?.as_bytes())?;
-    let list = serde_json::to_vec_pretty(&run.dataset.rows()).context("a list of pictures is plain JSON")?;
-    base::fs::write_atomic(&folder.path().join("data.json"), &list)
 }
 
 /// Session, parameters and optimizer; returns the first step to run.

@@ -146,6 +146,14 @@ fn a_resume_refuses_another_alpha_and_says_what_else_has_changed() {
     let config = place.config("settings", json!({"train": {"steps": 4, "max_grad_norm": 0.5}, "network": {"linear_alpha": 4}}));
     let resumed = place.run(&["train", &config, "--resume"]).good();
     assert!(resumed.stderr.contains("train.max_grad_norm: config 0.5, saved 1"), "{}", resumed.stderr);
+    let changed = json!({
+        "train": {"steps": 6, "max_grad_norm": 0.5},
+        "network": {"linear_alpha": 4},
+        "datasets": [{"validation": 0.3, "cache_latents_to_disk": false}],
+    });
+    let resumed = place.run(&["train", &place.config("settings", changed), "--resume"]).good();
+    assert!(resumed.stderr.contains("datasets[0].validation: config 0.3, saved 0"), "{}", resumed.stderr);
+    assert!(!resumed.stderr.contains("cache_latents"), "{}", resumed.stderr);
 }
 
 #[test]
