@@ -2,6 +2,8 @@
 
 use crate::place::Place;
 use serde_json::{Value, json};
+use std::process::Stdio;
+use std::time::Duration;
 
 #[test]
 fn a_first_config_loads_and_plans_for_every_family_that_is_trained() {
@@ -99,6 +101,13 @@ fn a_run_keeps_its_own_copy_of_config_and_pictures_and_says_where_it_is() {
     place.write("pictures/0.txt", "edited later");
     let frozen = String::from_utf8(place.read("kept/run/config.yaml")).unwrap();
     assert!(frozen.contains("a red pattern"), "{frozen}");
+    // And it is what the run's samples were made from.
+    let samples: Vec<_> = std::fs::read_dir(place.path("kept/run/samples")).unwrap().flatten().collect();
+    assert!(!samples.is_empty());
+    for sample in samples {
+        let bytes = std::fs::read(sample.path()).unwrap();
+        assert!(String::from_utf8_lossy(&bytes).contains("a red pattern"), "{:?}", sample.path());
+    }
     let list: Value = serde_json::from_slice(&place.read("kept/run/data.json")).unwrap();
     let rows = list.as_array().unwrap();
     assert_eq!(rows.iter().filter(|row| row["used"] == true).count(), 7);
@@ -106,6 +115,62 @@ fn a_run_keeps_its_own_copy_of_config_and_pictures_and_says_where_it_is() {
     assert!(rows.iter().any(|row| row["file"] == "broken.png" && row["reason"].is_string()), "{list}");
     // The copy is a config itself.
     place.run(&["config", "check", "kept/run/config.yaml"]).good();
+}
+
+#[test]
+fn a_runs_own_copy_of_the_config_means_the_same_from_any_folder() {
+    let place = Place::new("sd15");
+    std::fs::create_dir(place.path("masks")).unwrap();
+    std::fs::copy(place.path("pictures/0.png"), place.path("masks/0.png")).unwrap();
+    place.train("first", json!({"train": {"steps": 2}, "datasets": [{"mask_path": "masks"}]}));
+    std::fs::create_dir(place.path("elsewhere")).unwrap();
+    let frozen = place.path("first/run/config.yaml").display().to_string();
+    let run = |arguments: &[&str]| place.command(arguments).current_dir(place.path("elsewhere")).output().unwrap();
+    let output = run(&["train", &frozen, "--resume", "--set", "train.steps=4"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("going on after step 2"), "{said}");
+    assert!(!said.contains("using the config's from here on"), "nothing but the length has changed: {said}");
+    assert_eq!(std::fs::read_dir(place.path("elsewhere")).unwrap().count(), 0);
+    assert_eq!(place.rows("first").len(), 4);
+}
+
+/// Killed at any moment, a run leaves copies of config and pictures that are whole, and two runs of one config have each their own.
+#[test]
+fn a_kill_at_any_moment_leaves_whole_copies_of_config_and_pictures() {
+    let place = Place::new("sd15");
+    let config = place.config("killed", json!({"train": {"steps": 2000}}));
+    let copies = || ["config.yaml", "data.json"].map(|name| std::fs::read(place.path(&format!("killed/run/{name}"))).ok());
+    let mut seen = 0;
+    for moment in 0..50u64 {
+        let mut child = place.command(&["train", &config, "--resume"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Later each time, over the stretch in which a run starts; a fast machine is far into its steps by then, which is as good.
+        std::thread::sleep(Duration::from_millis(2 * moment));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let [yaml, list] = copies();
+        if let Some(yaml) = yaml {
+            let loaded = config::load(&yaml, "config.yaml", &[]).unwrap_or_else(|e| panic!("moment {moment}: {e:#}"));
+            assert_eq!((loaded.config.name.as_str(), loaded.config.train.steps), ("run", 2000));
+            seen += 1;
+        }
+        if let Some(list) = list {
+            let rows: Value = serde_json::from_slice(&list).unwrap_or_else(|e| panic!("moment {moment}: {e}"));
+            assert_eq!(rows.as_array().unwrap().len(), 7);
+        }
+    }
+    let mut child = place.command(&["train", &config, "--resume"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while place.rows_so_far("killed") == 0 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let leftovers: Vec<_> = std::fs::read_dir(place.path("killed/run")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert!(leftovers.iter().all(|name| !name.to_string_lossy().contains("part")), "{leftovers:?}");
+    assert!(copies().iter().all(Option::is_some), "{seen} copies were seen on the way");
+
+    place.run(&["train", &config, "--set", "name=other", "--set", "train.steps=1"]).good();
+    let [of_killed, of_other] = ["run", "other"].map(|name| String::from_utf8(place.read(&format!("killed/{name}/config.yaml"))).unwrap());
+    assert!(of_killed.contains("steps: 2000") && of_other.contains("steps: 1\n"), "{of_other}");
 }
 
 #[test]

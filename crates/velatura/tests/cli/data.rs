@@ -228,3 +228,63 @@ fn the_pixels_that_go_to_the_vae_can_be_looked_at() {
     let error = place.run(&["plan", &config]).error();
     assert!(error.contains("dump_pixels") && !place.exists("pictures/dump"), "{error}");
 }
+
+#[test]
+fn a_missing_embedding_and_new_sample_prompts_are_encoded_once_before_training() {
+    let place = Place::new("sd15");
+    let prompts = |prompts: Value| json!({"sample": {"prompts": prompts, "width": 64, "height": 64, "sample_steps": 1}});
+    place.train("first", prompts(json!(["a castle"])));
+    let texts = walkdir::WalkDir::new(place.path("cache/text")).sort_by_file_name().into_iter().flatten();
+    let text = texts.map(|entry| entry.into_path()).find(|path| path.extension().is_some_and(|e| e == "safetensors")).unwrap();
+    std::fs::remove_file(text).unwrap();
+    place.train("mended", prompts(json!(["a castle"])));
+    assert_eq!(["text_encoded", "encoded"].map(|key| count(&report(&place, "mended"), key)), [1, 0]);
+    place.train("prompted", prompts(json!(["a castle", "a ship", "a hill"])));
+    assert_eq!(["text_encoded", "encoded"].map(|key| count(&report(&place, "prompted"), key)), [2, 0]);
+    place.assert_same_run("first", "mended");
+    place.assert_same_run("first", "prompted");
+}
+
+#[test]
+fn two_sets_with_equal_file_names_share_a_cache_and_do_not_disturb_each_other() {
+    let place = Place::new("sd15");
+    std::fs::create_dir(place.path("class")).unwrap();
+    for i in 0..3u8 {
+        image::RgbImage::from_pixel(64, 64, image::Rgb([i * 40, 200, 9])).save(place.path(&format!("class/{i}.png"))).unwrap();
+    }
+    let both = json!({"datasets": [{}, {"folder_path": "class", "resolution": 64, "is_reg": true}], "train": {"steps": 10}});
+    place.train("first", both.clone());
+    assert_eq!(["encoded", "distinct_latents"].map(|key| count(&report(&place, "first"), key)), [10, 10]);
+    place.train("alone", json!({}));
+    assert_eq!(["encoded", "reused"].map(|key| count(&report(&place, "alone"), key)), [0, 7]);
+    place.train("second", both);
+    place.assert_same_run("first", "second");
+}
+
+#[test]
+fn a_cache_among_the_pictures_is_never_taken_for_pictures() {
+    let place = Place::new("sd15");
+    let inside = json!({"cache_dir": "pictures/cache", "train": {"train_text_encoder": false}});
+    let first = place.train("first", inside.clone());
+    let second = place.train("second", inside);
+    place.assert_same_run("first", "second");
+    assert_eq!(["encoded", "reused"].map(|key| count(&report(&place, "second"), key)), [0, 7]);
+    assert!(!first.stderr.contains("not used") && !second.stderr.contains("not used"), "{}", second.stderr);
+}
+
+#[test]
+fn a_picture_with_a_name_of_240_bytes_and_a_long_chinese_prompt_make_files_that_any_system_takes() {
+    let place = Place::new("sd15");
+    let long = "图".repeat(78) + "ab";
+    std::fs::rename(place.path("pictures/0.png"), place.path(&format!("pictures/{long}.png"))).unwrap();
+    std::fs::rename(place.path("pictures/0.txt"), place.path(&format!("pictures/{long}.txt"))).unwrap();
+    let prompt = "一只猫坐在窗边".repeat(43);
+    let sample = json!({"prompts": [prompt], "width": 64, "height": 64, "sample_steps": 1});
+    place.train("long", json!({"datasets": [{"flip_x": true}], "dump_pixels": "dump", "sample": sample}));
+    let files = walkdir::WalkDir::new(place.folder()).into_iter().flatten().map(|entry| entry.file_name().len());
+    assert!(files.max().unwrap() <= 255);
+    let samples: Vec<_> = std::fs::read_dir(place.path("long/run/samples")).unwrap().flatten().collect();
+    assert!(!samples.is_empty() && samples.iter().all(|file| file.file_name().len() < 100), "{samples:?}");
+    assert!(place.rows("long").iter().all(|row| row.skipped == 0));
+    assert_eq!(std::fs::read_dir(place.path("dump")).unwrap().count(), 14);
+}

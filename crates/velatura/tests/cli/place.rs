@@ -166,7 +166,8 @@ impl Place {
         Done::of(child.wait_with_output().unwrap())
     }
 
-    fn rows_so_far(&self, file: &str) -> usize {
+    /// Rows of metrics that the run of `file` has written.
+    pub fn rows_so_far(&self, file: &str) -> usize {
         let text = std::fs::read(self.path(&format!("{file}/run/metrics.jsonl"))).unwrap_or_default();
         text.iter().filter(|b| **b == b'\n').count()
     }
