@@ -9,8 +9,7 @@ pub(crate) fn precision(mixed: Option<String>, dtype: Option<String>, notices: &
     let translated = match mixed.trim() {
         "no" | "fp32" | "float32" => "fp32",
         "bf16" | "bfloat16" => "bf16",
-        // What they ask for is half the memory, which bf16 gives without overflows.
-        "fp16" | "float16" => "bf16",
+        "fp16" | "float16" => "fp16",
         other => bail!("train.mixed_precision: {other} is unknown; it is no, fp16 or bf16 (or write train.dtype)"),
     };
     match dtype {

@@ -264,7 +264,6 @@ fn what_is_not_supported_yet_says_so_and_lists_what_is() {
     assert_says(&refused_with("train: {snr_gamma: 5}"), &["train.snr_gamma", "min_snr_gamma"]);
     assert_says(&refused_with("train: {loss_type: wavelet}"), &["train.loss_type", "wavelet", "pseudo_huber"]);
     assert_says(&refused_with("train: {ema_config: {use_feedback: true}}"), &["train.ema_config.use_feedback", "not supported yet"]);
-    assert_says(&refused_with("train: {dtype: fp16}"), &["bf16"]);
     with("train: {loss_type: mse, snr_gamma: null, do_cfg: false, img_multiplier: 1, ema_config: {use_ema: false}}");
 }
 
@@ -296,6 +295,37 @@ fn losses_noise_and_timesteps_have_the_names_and_defaults_of_their_peers() {
     }
     assert_says(&refused_with("logging: {log_with: paper}"), &["logging.log_with", "tensorboard"]);
     assert!(with("logging: {log_with: tensorboard}").logging.tensorboard && !with("logging: {log_with: wandb}").logging.tensorboard);
+}
+
+#[test]
+fn fp16_has_pytorchs_scale_of_the_loss_and_other_types_have_none() {
+    let scaler = |train: &str| with(&format!("train: {{{train}}}")).train.loss_scaling();
+    let default = scaler("dtype: float16").unwrap();
+    assert_eq!((default.init_scale, default.growth_factor, default.backoff_factor), (65536.0, 2.0, 0.5));
+    assert_eq!((default.growth_interval, default.min_scale), (2000, 1.0));
+    let other = scaler("dtype: fp16, grad_scaler: {init_scale: 1024, growth_interval: 100, enabled: true}").unwrap();
+    assert_eq!((other.init_scale, other.growth_interval, other.growth_factor), (1024.0, 100, 2.0));
+    let loaded = read(&format!("{MINIMAL}train: {{dtype: bf16, grad_scaler: {{init_scale: 8}}}}\n"));
+    assert_eq!(loaded.config.train.loss_scaling(), None);
+    assert!(loaded.notices.iter().any(|n| n.contains("train.grad_scaler has no effect")), "{:?}", loaded.notices);
+    for (keys, parts) in [
+        ("init_scale: 0", ["train.grad_scaler.init_scale", "0"]),
+        ("growth_factor: 0.5", ["train.grad_scaler.growth_factor", "0.5"]),
+        ("backoff_factor: 1", ["train.grad_scaler.backoff_factor", "never leave"]),
+        ("growth_interval: 0", ["train.grad_scaler.growth_interval", "growth_factor: 1"]),
+        ("init_scale: 2, min_scale: 4", ["train.grad_scaler.min_scale", "init_scale: 2"]),
+    ] {
+        assert_says(&refused_with(&format!("train: {{dtype: fp16, grad_scaler: {{{keys}}}}}")), &parts);
+    }
+}
+
+#[test]
+fn tf32_is_taken_and_explained() {
+    for key in ["allow_tf32", "tf32"] {
+        let loaded = read(&format!("{MINIMAL}train: {{{key}: true, dtype: fp32}}\n"));
+        assert_eq!(loaded.config.train.dtype, base::DType::F32);
+        assert!(loaded.notices.iter().any(|n| n.contains(key) && n.contains("TF32")), "{:?}", loaded.notices);
+    }
 }
 
 #[test]
@@ -347,7 +377,7 @@ fn the_older_shape_of_configs_is_taken_as_it_is() {
     assert_eq!(read(&config.to_yaml().unwrap()).config, config);
     let uncached = read(&text.replace("cache_latents: true", "cache_latents: false")).config;
     assert!(!uncached.datasets[0].cache_latents && !uncached.datasets[0].cache_latents_to_disk);
-    assert_eq!(with("training: {mixed_precision: fp16}").train.dtype, base::DType::BF16);
+    assert_eq!(with("training: {mixed_precision: fp16}").train.dtype, base::DType::F16);
     assert_eq!(with("training: {mixed_precision: \"no\"}").train.dtype, base::DType::F32);
 }
 

@@ -2,6 +2,7 @@
 
 use crate::dataset::DatasetConfig;
 use crate::ema::{self, EmaConfig, RawEma};
+use crate::grad_scaler::{self, GradScalerConfig, RawGradScaler};
 use crate::loss::{self, LossConfig};
 use crate::lr_scheduler;
 use crate::model::{dtype, read_dtype};
@@ -124,7 +125,7 @@ section! {
         train_text_encoder: Flag,
         /// Encodes each caption once; default: true, unless captions change in each epoch or the text encoder is trained.
         cache_text_embeddings: Flag,
-        /// Type of activations: `fp32` or `bf16`.
+        /// Type of activations: `fp32`, `bf16` or `fp16`. Adapters, gradients and optimizer are f32 in any case.
         dtype: String,
         /// `auto` (as few as `memory.budget` allows, else all), true, false, or a list of patterns that segment names are matched with.
         gradient_checkpointing: FlagOrTexts,
@@ -152,6 +153,7 @@ section! {
         /// `ddpm`; training has one noise schedule, the model's.
         noise_scheduler: String,
         ema_config: RawEma,
+        grad_scaler: RawGradScaler,
     }
     no effect {
         xformers: "attention has one implementation",
@@ -183,8 +185,8 @@ section! {
         diffusion_feature_extractor_weight: "there is no feature extractor",
         inverted_mask_prior_multiplier: "it belongs to inverted_mask_prior",
         audio_loss_multiplier: "these are pictures",
-        allow_tf32: "products of f32 numbers are computed in f32; train.dtype: bf16 is the faster type",
-        tf32: "products of f32 numbers are computed in f32; train.dtype: bf16 is the faster type",
+        allow_tf32: "the CPU has no TF32; products of f32 numbers are computed in f32, and train.dtype: bf16 is the faster type",
+        tf32: "the CPU has no TF32; products of f32 numbers are computed in f32, and train.dtype: bf16 is the faster type",
     }
     not yet {
         learnable_snr_gos: false, loss_target: "noise", num_train_timesteps: 1000,
@@ -262,6 +264,8 @@ pub struct TrainConfig {
     pub cache_text_embeddings: bool,
     #[serde(serialize_with = "dtype")]
     pub dtype: DType,
+    /// Only `dtype: fp16` uses it: see [`TrainConfig::loss_scaling`].
+    pub grad_scaler: GradScalerConfig,
     pub gradient_checkpointing: Checkpointing,
     pub long_captions: LongCaptions,
     pub max_token_length: Option<usize>,
@@ -275,6 +279,11 @@ impl TrainConfig {
     /// The rate that the schedule shapes; the parts' own rates are shares of it.
     pub fn base_lr(&self) -> f64 {
         base_lr([self.train_unet, self.train_text_encoder], [self.unet_lr, self.text_encoder_lr])
+    }
+
+    /// How the loss is scaled: in fp16 only, whose range is too small for gradients as they are.
+    pub fn loss_scaling(&self) -> Option<GradScalerConfig> {
+        (self.dtype == DType::F16).then_some(self.grad_scaler)
     }
 }
 
@@ -294,6 +303,8 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
     raw.dtype = older::precision(raw.mixed_precision.take(), raw.dtype.take(), notices)?;
     raw.optimizer = older::optimizer(raw.use_8bit_optimizer.map(|f| f.0), "train", raw.optimizer.take(), notices)?;
     let ema_config = ema::resolve(raw.ema_config, notices)?;
+    let dtype = raw.dtype.as_deref().map_or(Ok(DType::BF16), |name| read_dtype("train.dtype", name))?;
+    let grad_scaler = grad_scaler::resolve(raw.grad_scaler, dtype, notices)?;
     check_noise_scheduler(raw.noise_scheduler.as_deref(), &loss)?;
     let (steps, epochs) = length(raw.steps, raw.epochs)?;
     let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params)?;
@@ -342,7 +353,8 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
         train_unet,
         train_text_encoder,
         cache_text_embeddings: false,
-        dtype: compute_dtype(raw.dtype.as_deref())?,
+        dtype,
+        grad_scaler,
         gradient_checkpointing: match raw.gradient_checkpointing {
             None => Checkpointing::Auto,
             Some(FlagOrTexts::Text(text)) => {
@@ -445,12 +457,6 @@ fn rate(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
     let rate = not_negative(key, value, default)?;
     ensure!(rate <= 10.0, "{key}: {rate} is far beyond any useful learning rate (1e-4 is a usual one)");
     Ok(rate)
-}
-
-fn compute_dtype(name: Option<&str>) -> Result<DType> {
-    let dtype = name.map_or(Ok(DType::BF16), |name| read_dtype("train.dtype", name))?;
-    ensure!(dtype != DType::F16, "train.dtype: fp16 overflows in training; use bf16, which takes the same memory, or fp32");
-    Ok(dtype)
 }
 
 fn swapping_factor(value: Option<Number>) -> Result<f64> {

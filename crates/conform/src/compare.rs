@@ -6,13 +6,16 @@ use graph::ops::CaseTypes;
 use graph::{Array, Op};
 
 /// Activation and weight types of the runs of every case.
-pub const TYPES: [CaseTypes; 6] = [
+pub const TYPES: [CaseTypes; 9] = [
     CaseTypes { activation: DType::F32, weight: DType::F32 },
     CaseTypes { activation: DType::BF16, weight: DType::BF16 },
     CaseTypes { activation: DType::F32, weight: DType::F16 },
     CaseTypes { activation: DType::F32, weight: DType::BF16 },
     CaseTypes { activation: DType::BF16, weight: DType::F16 },
     CaseTypes { activation: DType::BF16, weight: DType::F32 },
+    CaseTypes { activation: DType::F16, weight: DType::F16 },
+    CaseTypes { activation: DType::F16, weight: DType::BF16 },
+    CaseTypes { activation: DType::F16, weight: DType::F32 },
 ];
 
 const fn quantized(activation: DType, scheme: Scheme) -> CaseTypes {
@@ -20,11 +23,13 @@ const fn quantized(activation: DType, scheme: Scheme) -> CaseTypes {
 }
 
 /// The same for ops that read quantized matrices.
-const QUANTIZED: [CaseTypes; 4] = [
+const QUANTIZED: [CaseTypes; 6] = [
     quantized(DType::F32, Scheme::Int8),
     quantized(DType::BF16, Scheme::Int8),
+    quantized(DType::F16, Scheme::Int8),
     quantized(DType::F32, Scheme::Nf4),
     quantized(DType::BF16, Scheme::Nf4),
+    quantized(DType::F16, Scheme::Nf4),
 ];
 
 /// The types that the cases of an op are run in, by the op's name.
@@ -38,10 +43,13 @@ pub fn relative_error(got: &Array, want: &Array) -> f64 {
     error_against(got, want, 0.0)
 }
 
-/// The size (root mean square) below which an op's output counts as zero: what is left where terms of size 1 cancel.
-pub fn floor(op: &Op) -> f64 {
+/// The size (root mean square) below which an op's output of this type counts as zero: what is left where terms of size 1 cancel, or
+/// where the type runs out of digits.
+pub fn floor(op: &Op, output: DType) -> f64 {
     // With one key P is 1, whatever q and k, so their gradients are differences of equal numbers.
-    if matches!(op, Op::AttentionGrad(_)) { 0.1 } else { 0.0 }
+    let cancelled = if matches!(op, Op::AttentionGrad(_)) { 0.1 } else { 0.0 };
+    let denormal = if output == DType::F16 { 2f64.powi(-14) } else { 0.0 };
+    f64::max(cancelled, denormal)
 }
 
 /// Root mean square.
@@ -71,11 +79,13 @@ pub fn tolerance(op: &Op, activation: DType, output: DType) -> f64 {
         (DType::BF16, _) if multiplies(op) => 1e-2,
         // Half a unit in the last of 8 bits: what a single element may be off.
         (_, DType::BF16) => 4e-3,
+        // The same of 11 bits.
+        (_, DType::F16) => 5.2e-4,
         _ => 2e-5,
     }
 }
 
-/// The element type that an op works on: of its first float output, else input.
+/// The element type that an op works on: that of its first input.
 pub fn activation(inputs: &[&graph::Meta]) -> DType {
-    inputs.iter().map(|m| m.dtype).find(|t| *t == DType::BF16).unwrap_or(DType::F32)
+    inputs[0].dtype
 }

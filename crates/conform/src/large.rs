@@ -29,7 +29,7 @@ pub fn cases(op: &str, types: CaseTypes) -> Vec<Case> {
             vec![case(AddChannels, vec![act(&map), act(&[2, 96])]), case(AddChannels, vec![act(&[3, 900, 33]), act(&[3, 33])])]
         }
         "SumTokens" => vec![case(SumTokens, vec![act(&map)]), case(SumTokens, vec![act(&[3, 900, 33])])],
-        "Cast" => [DType::F32, DType::BF16].map(|to| case(Cast { to }, vec![act(&flat)])).into(),
+        "Cast" => [DType::F32, DType::BF16, DType::F16].map(|to| case(Cast { to }, vec![act(&flat)])).into(),
         "Concat" => vec![case(Concat, vec![act(&map), act(&[2, 23, 31, 37])])],
         "Geglu" => vec![case(Geglu, vec![act(&[3, 200, 2 * 131])])],
         "GegluGrad" => vec![case(GegluGrad, vec![act(&[3, 200, 131]), act(&[3, 200, 2 * 131])])],

@@ -3,7 +3,7 @@
 use base::DType;
 use conform::compare::{TYPES, activation, error_against, floor, size, tolerance, types};
 use conform::isolated::{Isolated, Outcome};
-use conform::values::{decode, evaluate, input_metas, inputs};
+use conform::values::{decode, evaluate, input_metas, inputs, rounded};
 use conform::{large, rng};
 use cpu::Cpu;
 use cpu::isa::Isa;
@@ -26,7 +26,7 @@ fn check(case: &Case, wanted: &[Array], outcome: &Outcome, mode: &str) {
         let before = outcome.before[i].as_ref();
         let want = before.map_or_else(|| want.clone(), |b| b.zip(want, |b, w| b + w));
         // Where what is added nearly cancels what was there, errors are as large as either.
-        let least = before.map_or(0.0, size).max(floor(&case.op));
+        let least = before.map_or(0.0, size).max(floor(&case.op, meta.dtype));
         let error = error_against(&decode(meta, &outcome.bytes[i]), &want, least);
         let most = tolerance(&case.op, activation(&input_metas(case)), meta.dtype);
         let form: Vec<String> = case.inputs.iter().map(|(m, _)| format!("{} {}", m.shape, m.dtype)).collect();
@@ -124,6 +124,48 @@ fn an_infinite_activation_is_never_hidden_by_a_layer() {
     }
 }
 
+/// The input whose size the op's outputs follow.
+fn driving(op: &Op) -> usize {
+    // Larger queries or keys would only make the softmax sharper.
+    if matches!(op, Op::Attention(_)) { 2 } else { 0 }
+}
+
+/// Activations near the end of f16's range: what the oracle puts beyond it is an infinity of its sign, what lies within is a number
+/// near it. On every path.
+fn overflow(name: &str, cases: Cases) {
+    const LARGEST: f32 = 65504.0;
+    const FACTOR: f32 = 2e4;
+    let mut rng = rng(name);
+    let machine = |isa: &Isa| (isa.name(), Cpu::with_isa(2, *isa).expect("a machine with threads"));
+    let mut machines: Vec<(&str, Cpu)> = Isa::available().iter().map(machine).collect();
+    let types = CaseTypes { activation: DType::F16, weight: DType::F16 };
+    let half = |case: &Case| case.inputs[driving(&case.op)].0.dtype == DType::F16;
+    for case in cases(types).into_iter().chain(large::cases(name, types)).filter(half) {
+        let mut inputs = inputs(&case, &mut rng);
+        inputs[driving(&case.op)].data.iter_mut().for_each(|x| *x = (*x * FACTOR).clamp(-LARGEST, LARGEST));
+        let metas = input_metas(&case);
+        let inputs: Vec<Array> = inputs.iter().zip(&metas).map(|(array, meta)| rounded(meta, array)).collect();
+        let op = Isolated { op: &case.op, metas, inputs: &inputs, in_place: None };
+        let wanted = evaluate(&case.op, &inputs);
+        for (isa, cpu) in &mut machines {
+            let outcome = op.run(cpu, &mut rng.clone());
+            let halves = wanted.iter().zip(outcome.metas.iter().zip(&outcome.bytes)).filter(|(_, (meta, _))| meta.dtype == DType::F16);
+            for (want, (meta, bytes)) in halves {
+                let spread = size(&want.map(|w| w.clamp(-LARGEST, LARGEST))) as f32 + FACTOR * floor(&case.op, meta.dtype) as f32;
+                for (i, (want, got)) in want.data.iter().zip(decode(meta, bytes).data).enumerate() {
+                    // Next to the border either is right.
+                    let right = if want.abs() > LARGEST * 1.002 {
+                        got == f32::INFINITY.copysign(*want)
+                    } else {
+                        (got - want).abs() <= 2e-3 * (want.abs() + spread) || want.abs() > LARGEST * 0.998
+                    };
+                    assert!(right, "{isa}: {:?}: element {i} is {got}, where {want} is right", case.op);
+                }
+            }
+        }
+    }
+}
+
 macro_rules! modes {
     ($mode:ident, $($name:ident),*) => {
         mod $mode {
@@ -139,6 +181,7 @@ macro_rules! tests {
         modes!(in_place, $($name),*);
         modes!(threads, $($name),*);
         modes!(nan, $($name),*);
+        modes!(overflow, $($name),*);
     };
 }
 

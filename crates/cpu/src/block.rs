@@ -138,7 +138,11 @@ macro_rules! with_activation {
                 type $type = half::bf16;
                 $body
             }
-            other => unreachable!("activations are f32 or bf16, not {other}"),
+            base::DType::F16 => {
+                type $type = half::f16;
+                $body
+            }
+            other => unreachable!("activations are floats, not {other}"),
         }
     };
 }

@@ -13,7 +13,7 @@ pub type WeightDType = Box<dyn Fn(&str) -> DType>;
 
 pub struct Builder {
     pub graph: Graph,
-    /// Type of activations: f32 or bf16.
+    /// Type of activations: f32, bf16 or f16.
     pub dtype: DType,
     weight_dtype: WeightDType,
     leaves: HashMap<String, ValueId>,
@@ -22,7 +22,7 @@ pub struct Builder {
 
 impl Builder {
     pub fn new(dtype: DType, weight_dtype: WeightDType) -> Builder {
-        assert!(matches!(dtype, DType::F32 | DType::BF16), "activations are f32 or bf16, not {dtype}");
+        assert!(matches!(dtype, DType::F32 | DType::BF16 | DType::F16), "activations are floats, not {dtype}");
         Builder { graph: Graph::default(), dtype, weight_dtype, leaves: HashMap::new(), segment: None }
     }
 

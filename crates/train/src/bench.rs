@@ -13,7 +13,7 @@ use crate::metrics::processor_seconds;
 use crate::planned::Planned;
 use crate::prepare::Prepared;
 use crate::run;
-use crate::step::Trainer;
+use crate::step::{Trainer, Verdict};
 use anyhow::{Result, ensure};
 use data::View;
 use engine::backend::Step;
@@ -176,7 +176,10 @@ impl Timer<'_> {
         let update = self.trainer.update(self.run.lr.lr(step))?;
         times.optimizer = began.elapsed().as_secs_f64();
         times.total = whole.elapsed().as_secs_f64();
-        ensure!(update.applied, "the loss or a gradient is not a finite number: times of such a step mean nothing; try a lower train.lr");
+        ensure!(
+            update.verdict != Verdict::NotFinite,
+            "the loss or a gradient is not a finite number: times of such a step mean nothing; try a lower train.lr"
+        );
         Ok(times)
     }
 

@@ -20,6 +20,7 @@ pub mod latents;
 pub mod loader;
 pub mod lora;
 pub mod loss;
+pub mod loss_scale;
 pub mod masks;
 pub mod memory;
 pub mod metrics;

@@ -42,6 +42,12 @@ pub struct Row {
     pub files: Vec<String>,
     /// 1 if the loss or a gradient was not finite, so that the update was not applied.
     pub skipped: u64,
+    /// What the loss was multiplied by in this step; only in fp16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f64>,
+    /// 1 if gradients overflowed fp16, so that the next step's scale is smaller; only in fp16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overflow: Option<u64>,
     pub seconds: Seconds,
     /// Peak resident memory of the process so far, in bytes.
     pub peak_bytes: u64,
@@ -144,6 +150,8 @@ mod tests {
             grad_norm: None,
             files: vec!["a b.png".into()],
             skipped: 0,
+            loss_scale: None,
+            overflow: None,
             seconds: Seconds::default(),
             peak_bytes: 7,
         }

@@ -126,8 +126,8 @@ impl Prepared {
         for (i, dataset) in config["datasets"].as_array().into_iter().flatten().enumerate() {
             flatten(&format!("datasets[{i}]"), dataset, &mut settings);
         }
-        // Paths may change, caches change nothing, and the others are compared on their own.
-        let apart = ["model.name_or_path", "network.pretrained_lora_path", "train.steps", "train.epochs"];
+        // Paths may change, caches change nothing, a saved loss scale has begun already, and the others are compared on their own.
+        let apart = ["model.name_or_path", "network.pretrained_lora_path", "train.steps", "train.epochs", "train.grad_scaler.init_scale"];
         let of_dataset = [".folder_path", ".mask_path", ".cache_latents", ".cache_latents_to_disk"];
         settings.retain(|key, _| {
             let rate = key.starts_with("train.") && key.ends_with("lr");

@@ -38,7 +38,7 @@ fn builder(model: &Model, activations: DType, stored: Stored) -> Builder {
 pub struct Frame {
     pub form: Form,
     pub text: TextSide,
-    /// f32 or bf16.
+    /// f32, bf16 or f16.
     pub activations: DType,
 }
 

@@ -10,6 +10,7 @@ use crate::frozen;
 use crate::interrupt::Interrupt;
 use crate::loader::{self, Loaded};
 use crate::loss::Loss;
+use crate::loss_scale::LossScale;
 use crate::metrics::{Metrics, Row, Seconds, finite, peak_bytes};
 use crate::planned::Planned;
 use crate::prepare::{Prepared, TEXT_PROGRAM};
@@ -18,7 +19,7 @@ use crate::sample;
 use crate::save::Saver;
 use crate::space::{self, Space};
 use crate::state::State;
-use crate::step::Trainer;
+use crate::step::{Trainer, Update, Verdict};
 use crate::tensorboard::{self, TensorBoard};
 use crate::text::{Chunking, Embeddings};
 use crate::usage::{self, Usage};
@@ -145,7 +146,8 @@ pub fn trainer(
     };
     let ema = resume::moving_average(run, saved, &places, &params, reporter)?;
     let loss = Loss::new(&train.loss, run.model.schedule.clone());
-    Trainer::new(session, planned.index, loss, (optimizer, ema), train.max_grad_norm, params)
+    let scale = train.loss_scaling().map(|config| LossScale::new(config, saved.and_then(|state| state.manifest.loss_scale)));
+    Ok(Trainer::new(session, planned.index, loss, (optimizer, ema), train.max_grad_norm, params)?.with_loss_scale(scale))
 }
 
 /// Fresh adapters, or those of an existing LoRA.
@@ -200,7 +202,7 @@ impl Loop<'_> {
             if let Some(signal) = self.interrupt.signal() {
                 return Err(self.stop(step, signal)?);
             }
-            let Some(mut row) = self.step(step)? else {
+            let Some((mut row, update)) = self.step(step)? else {
                 let signal = self.interrupt.signal().unwrap_or_default();
                 return Err(self.stop(step, signal)?);
             };
@@ -210,7 +212,7 @@ impl Loop<'_> {
                 board.append(&row)?;
             }
             self.reporter.report(Event::Step(&row));
-            self.guard(&row)?;
+            self.guard(row.step, update)?;
             self.after(row.step)?;
         }
         self.reporter.report(Event::End);
@@ -233,7 +235,7 @@ impl Loop<'_> {
     }
 
     /// One optimizer step; none if it was interrupted between micro-batches, in which case it is made anew on resume.
-    fn step(&mut self, step: u64) -> Result<Option<Row>> {
+    fn step(&mut self, step: u64) -> Result<Option<(Row, Update)>> {
         let mut seconds = Seconds::default();
         let began = Instant::now();
         let mut loaded = self.loaded.next().context("no micro-batches were made for this step")??;
@@ -258,7 +260,7 @@ impl Loop<'_> {
             let items = loaded.picked.items.iter().zip(&loaded.batch.weights).filter(|(_, weight)| **weight != 0.0);
             items.map(|(item, _)| self.run.dataset.entry(item.item).picture.file.clone()).collect::<Vec<_>>()
         };
-        Ok(Some(Row {
+        let row = Row {
             step: step + 1,
             epoch: (step + 1) as f64 / self.run.batches.steps_per_epoch() as f64,
             loss: finite(update.loss),
@@ -268,10 +270,13 @@ impl Loop<'_> {
             adapted: self.trainer.optimizer().quantities().map(|(name, value)| (name.to_string(), value)).collect(),
             grad_norm: finite(update.grad_norm),
             files: loaded.iter().flat_map(there).collect(),
-            skipped: u64::from(!update.applied),
+            skipped: u64::from(update.verdict != Verdict::Applied),
+            loss_scale: update.loss_scale.map(f64::from),
+            overflow: update.loss_scale.map(|_| u64::from(matches!(update.verdict, Verdict::Overflow(_)))),
             seconds,
             peak_bytes: peak_bytes(),
-        }))
+        };
+        Ok(Some((row, update)))
     }
 
     /// The loss on the pictures that are set aside, where it is due after `done` steps.
@@ -285,20 +290,32 @@ impl Loop<'_> {
         Ok(loss.and_then(finite))
     }
 
-    /// Counts updates that were not applied; too many in a row end the run, whose last checkpoint is untouched.
-    fn guard(&mut self, row: &Row) -> Result<()> {
-        if row.skipped == 0 {
-            self.in_a_row = 0;
-            return Ok(());
+    /// Counts updates that were not applied; too many in a row end the run, whose last checkpoint is untouched. A loss scale that falls
+    /// is on its way to where nothing overflows, so it does not count among these.
+    fn guard(&mut self, step: u64, update: Update) -> Result<()> {
+        match update.verdict {
+            Verdict::Applied => {
+                self.in_a_row = 0;
+                return Ok(());
+            }
+            Verdict::Overflow(scale) => {
+                self.skipped += 1;
+                let before = update.loss_scale.unwrap_or(scale);
+                self.reporter.report(Event::Notice(format!(
+                    "step {step}: a gradient goes beyond what fp16 holds; the update is not applied, and the loss is scaled by {scale} \
+                     instead of {before}"
+                )));
+                return Ok(());
+            }
+            Verdict::NotFinite => self.skipped += 1,
         }
-        self.skipped += 1;
         self.in_a_row += 1;
         self.reporter
-            .report(Event::Warning(format!("step {}: the loss or a gradient is not a finite number; the update is not applied", row.step)));
+            .report(Event::Warning(format!("step {step}: the loss or a gradient is not a finite number; the update is not applied")));
         if self.in_a_row >= self.run.config.train.max_non_finite_steps {
             bail!(
                 "{} updates in a row were not finite (train.max_non_finite_steps); nothing of them was applied. A lower train.lr, \
-                 train.dtype: fp32, or a look at the base model's weights may help; the last checkpoint is in {}",
+                 train.dtype: bf16 or fp32, or a look at the base model's weights may help; the last checkpoint is in {}",
                 self.in_a_row,
                 self.saver.folder.path().display()
             );

@@ -4,10 +4,12 @@ use crate::course::Course;
 use crate::event::{Event, Reporter};
 use crate::folder::RunFolder;
 use crate::lora;
+use crate::loss_scale::LossScale;
 use crate::prepare::Prepared;
 use crate::state::{self, Manifest, State};
 use crate::step::Trainer;
 use anyhow::{Context, Result};
+use base::DType;
 use config::Checkpointing;
 use diffusion::Prediction;
 use engine::session::ParamPlace;
@@ -57,6 +59,7 @@ impl Saver<'_> {
             sha256: String::new(),
             data: self.data.clone(),
             ema_updates: ema.as_ref().map(|(updates, _)| *updates),
+            loss_scale: trainer.loss_scale().map(LossScale::standing),
             settings: self.run.settings()?,
         };
         let state = State { manifest, params: by_name(trainer.params()), ema, optimizer: trainer.optimizer().state() };
@@ -120,7 +123,7 @@ impl Saver<'_> {
             batch_size: train.batch_size as u64,
             gradient_accumulation_steps: train.gradient_accumulation as u64,
             gradient_checkpointing: train.gradient_checkpointing != Checkpointing::All(false),
-            mixed_precision: if train.dtype == base::DType::BF16 { "bf16" } else { "no" }.to_string(),
+            mixed_precision: mixed_precision(train.dtype).to_string(),
             noise_offset: (train.noise.noise_offset > 0.0).then_some(train.noise.noise_offset),
             min_snr_gamma: (train.loss.min_snr_gamma > 0.0).then_some(train.loss.min_snr_gamma),
             clip_skip: (config.model.clip_skip > 1).then_some(config.model.clip_skip as u64),
@@ -145,6 +148,15 @@ impl Saver<'_> {
         datasets
             .map(|(i, d)| (d.folder_path.display().to_string(), self.run.dataset.tag_frequency(i, MOST_TAGS).into_iter().collect()))
             .collect()
+    }
+}
+
+/// The name of a type of activations among sd-scripts' metadata.
+fn mixed_precision(dtype: DType) -> &'static str {
+    match dtype {
+        DType::BF16 => "bf16",
+        DType::F16 => "fp16",
+        DType::F32 | DType::U32 | DType::U8 | DType::Quantized(_) => "no",
     }
 }
 

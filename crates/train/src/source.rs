@@ -132,6 +132,9 @@ impl WeightSource for Source {
     }
 }
 
+/// What rounds to f16's largest number, and not to infinity.
+const LARGEST_F16: f32 = 65519.0;
+
 /// How rows of a tensor in a file become rows in memory.
 struct Row {
     from: DType,
@@ -158,6 +161,14 @@ impl Row {
         self.move_axes(from, &mut moved);
         let values =
             base::dtype::to_f32(self.from, &moved).with_context(|| format!("it is of type {}, which holds no weights", self.from))?;
+        if self.to == DType::F16 {
+            let beyond = values.iter().find(|v| v.is_finite() && v.abs() > LARGEST_F16);
+            ensure!(
+                beyond.is_none(),
+                "it holds {}, which fp16 can't; set model.dtype to bf16 or fp32",
+                beyond.copied().unwrap_or_default()
+            );
+        }
         let converted = base::dtype::from_f32(self.to, &values).context("weights are kept in a float type")?;
         ensure!(converted.len() == to.len(), "{} bytes were read where {} belong", converted.len(), to.len());
         to.copy_from_slice(&converted);
@@ -169,5 +180,28 @@ impl Row {
             Some((channels, taps)) => safetensors::filters_to_channels_last(self.from, channels, taps, from, to),
             None => to.copy_from_slice(from),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fp16_can_not_hold_is_refused_and_never_becomes_infinite() {
+        let row = Row { from: DType::F32, to: DType::F16, channels_taps: None };
+        let convert = |value: f32| {
+            let mut to = [0; 2];
+            row.convert(&value.to_le_bytes(), &mut to).map(|()| half_of(to))
+        };
+        assert_eq!([65504.0, -65519.0, 1e-9].map(|value| convert(value).unwrap()), [65504.0, -65504.0, 0.0]);
+        let error = convert(-70000.0).unwrap_err().to_string();
+        assert!(error.contains("-70000") && error.contains("model.dtype"), "{error}");
+        // What is infinite in the file is found when the run isn't finite, as in any type.
+        assert_eq!(convert(f32::INFINITY).unwrap(), f32::INFINITY);
+    }
+
+    fn half_of(bytes: [u8; 2]) -> f32 {
+        base::dtype::to_f32(DType::F16, &bytes).map_or(f32::NAN, |values| values[0])
     }
 }

@@ -8,6 +8,7 @@
 //! only lacks the renaming. A folder whose hash is wrong is passed over for the one before.
 
 use crate::course::Course;
+use crate::loss_scale::Standing;
 use anyhow::{Context, Result, bail, ensure};
 use base::{DType, Shape};
 use optim::state::Array;
@@ -42,6 +43,9 @@ pub struct Manifest {
     /// Updates that the moving average holds, if there is one.
     #[serde(default)]
     pub ema_updates: Option<u64>,
+    /// Where the scale of the loss stands, in fp16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<Standing>,
     /// Everything else that decides the result, by config key: a resumed run says what has changed.
     pub settings: BTreeMap<String, String>,
 }
@@ -212,6 +216,7 @@ mod tests {
             sha256: String::new(),
             data: "d".into(),
             ema_updates: Some(step),
+            loss_scale: Some(Standing { scale: 1234.567, good_steps: step }),
             settings: BTreeMap::new(),
         };
         let mut optimizer = optim::State::new("adamw", 1, step);
@@ -231,7 +236,7 @@ mod tests {
         let newest = newest.unwrap();
         assert!(damaged.is_empty());
         assert_eq!((newest.manifest.step, &newest.params, &newest.optimizer), (10, &state(10).params, &state(10).optimizer));
-        assert_eq!(newest.ema, state(10).ema);
+        assert_eq!((newest.ema, newest.manifest.loss_scale), (state(10).ema, state(10).manifest.loss_scale));
         std::fs::create_dir(dir.path().join(".000000011.part")).unwrap();
         std::fs::create_dir(dir.path().join("mine")).unwrap();
         prune(dir.path(), 2).unwrap();

@@ -1,9 +1,11 @@
 //! One optimizer step: micro-batches add up gradients, then one update. Reads like the algorithm; everything else is elsewhere.
 
 use crate::loss::Loss;
+use crate::loss_scale::LossScale;
 use anyhow::{Context, Result};
 use engine::Session;
 use engine::session::Data;
+use optim::clip::Clipped;
 use optim::{Clip, Ema, Optimizer};
 use std::collections::HashMap;
 
@@ -91,8 +93,19 @@ pub struct Update {
     pub preservation: Option<f64>,
     /// Norm of the mean gradient before clipping.
     pub grad_norm: f64,
-    /// False if a number was not finite: nothing was changed.
-    pub applied: bool,
+    pub verdict: Verdict,
+    /// What the loss was multiplied by for the backward pass, where it is.
+    pub loss_scale: Option<f32>,
+}
+
+/// What became of an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    Applied,
+    /// The loss or a gradient is not a finite number: nothing was changed.
+    NotFinite,
+    /// The scaled gradients went beyond what fp16 holds: nothing was changed but the scale, which is this from now on.
+    Overflow(f32),
 }
 
 /// How a program of the session is run: timed or not.
@@ -108,6 +121,7 @@ pub struct Trainer {
     clip: Clip,
     /// 0: gradients are not clipped.
     max_grad_norm: f64,
+    scale: Option<LossScale>,
     params: Vec<f32>,
     gradients: Vec<f32>,
     /// What is saved and sampled with, where the optimizer trains at another point.
@@ -148,12 +162,27 @@ impl Trainer {
             ema,
             clip,
             max_grad_norm,
+            scale: None,
             params,
             gradients,
             published,
             staging: Staging::default(),
             group: Group::default(),
         })
+    }
+
+    /// With a scaled loss, if one is given.
+    pub fn with_loss_scale(self, scale: Option<LossScale>) -> Trainer {
+        Trainer { scale, ..self }
+    }
+
+    pub fn loss_scale(&self) -> Option<&LossScale> {
+        self.scale.as_ref()
+    }
+
+    /// What item weights, and so the loss and its gradients, are multiplied by.
+    fn scale(&self) -> f32 {
+        self.scale.as_ref().map_or(1.0, LossScale::scale)
     }
 
     /// The parameters that are trained.
@@ -228,7 +257,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// One run of the training program on what is staged; the sum of its items' weighted losses.
+    /// One run of the training program on what is staged, whose weights are scaled; the sum of its items' weighted losses, which is not.
     fn train_on(&mut self, batch: &Batch, text: &Text, mask: &[f32], run: &mut Run) -> Result<f64> {
         let program = *self.programs.training.get(&batch.form).with_context(|| format!("no program was planned for {:?}", batch.form))?;
         let Staging { noisy, target, timesteps, weights, thresholds, .. } = &self.staging;
@@ -245,7 +274,7 @@ impl Trainer {
         run(&mut self.session, program, &inputs)?;
         let mut loss = [0.0];
         self.session.read_output(program, "loss", &mut loss)?;
-        Ok(f64::from(loss[0]))
+        Ok(f64::from(loss[0]) / f64::from(self.scale()))
     }
 
     /// Differential output preservation: where the caption says the class, the adapted model should predict what the frozen one does.
@@ -253,6 +282,7 @@ impl Trainer {
     fn preserve(&mut self, batch: &Batch, preserved: &Preserved, run: &mut Run) -> Result<f64> {
         let program =
             *self.programs.frozen.get(&batch.form).with_context(|| format!("no frozen model was planned for {:?}", batch.form))?;
+        let scale = f64::from(self.scale());
         let Staging { noisy, target, timesteps, weights, even, .. } = &mut self.staging;
         let inputs = [("latents", Data::F32(noisy)), ("timestep", Data::F32(timesteps)), preserved.text.input()];
         run(&mut self.session, program, &inputs)?;
@@ -260,7 +290,7 @@ impl Trainer {
         let count = batch.timesteps.len() as f64;
         weights.clear();
         for (t, weight) in batch.timesteps.iter().zip(&preserved.weights) {
-            weights.push((self.loss.preservation * self.loss.factor(*t) * f64::from(*weight) * count) as f32);
+            weights.push((self.loss.preservation * self.loss.factor(*t) * f64::from(*weight) * count * scale) as f32);
         }
         even.clear();
         even.resize(batch.mask.len(), 1.0);
@@ -273,6 +303,7 @@ impl Trainer {
     /// x_t, target, and weights. The program takes the mean over its items; weights times their number turn it into a sum, so that
     /// micro-batches of different sizes add up to the mean over all items of the group.
     fn stage(&mut self, batch: &Batch) {
+        let scale = f64::from(self.scale());
         let Staging { noisy, target, timesteps, weights, thresholds, .. } = &mut self.staging;
         let count = batch.timesteps.len();
         let item = batch.latents.len() / count;
@@ -289,7 +320,7 @@ impl Trainer {
             self.loss.schedule.target(*t, x0, noise, &mut target[range]);
             timesteps.push(*t as f32);
             thresholds.push(self.loss.threshold(*t) as f32);
-            weights.push((self.loss.weight(*t) * self.loss.factor(*t) * f64::from(*weight) * count as f64) as f32);
+            weights.push((self.loss.weight(*t) * self.loss.factor(*t) * f64::from(*weight) * count as f64 * scale) as f32);
         }
     }
 
@@ -299,18 +330,33 @@ impl Trainer {
         self.session.read_gradients(&mut self.gradients)?;
         self.session.clear_gradients()?;
         let (loss, preservation) = (loss / items as f64, preservation.map(|sum| sum / items as f64));
-        optim::clip::scale(&mut self.gradients, 1.0 / items as f32);
+        let loss_scale = self.scale.as_ref().map(LossScale::scale);
+        optim::clip::scale(&mut self.gradients, 1.0 / (items as f32 * loss_scale.unwrap_or(1.0)));
         self.optimizer.choose(&mut self.gradients);
         let limit = if self.max_grad_norm > 0.0 { self.max_grad_norm } else { f64::INFINITY };
         let clipped = self.clip.clip(&mut self.gradients, limit);
-        let applied = loss.is_finite() && preservation.is_none_or(f64::is_finite) && clipped.finite();
-        if applied {
+        let verdict = self.judge(loss.is_finite() && preservation.is_none_or(f64::is_finite), clipped);
+        if verdict == Verdict::Applied {
             self.optimizer.step(&mut self.params, &self.gradients, lr);
             self.session.set_params(&self.params)?;
             if let Some(ema) = &mut self.ema {
                 ema.update(&self.params);
             }
         }
-        Ok(Update { loss, preservation, grad_norm: clipped.norm, applied })
+        Ok(Update { loss, preservation, grad_norm: clipped.norm, verdict, loss_scale })
+    }
+
+    /// Whether the update may be applied; moves the scale. A loss that is not finite comes out of the forward pass, which no scale
+    /// touches.
+    fn judge(&mut self, loss_is_finite: bool, gradient: Clipped) -> Verdict {
+        match (&mut self.scale, loss_is_finite, gradient.finite()) {
+            (None, true, true) => Verdict::Applied,
+            (Some(scale), true, true) => {
+                scale.grow();
+                Verdict::Applied
+            }
+            (Some(scale), true, false) => scale.fall().map_or(Verdict::NotFinite, Verdict::Overflow),
+            (None, true, false) | (_, false, _) => Verdict::NotFinite,
+        }
     }
 }

@@ -77,6 +77,8 @@ impl TensorBoard {
             ("validation_loss", row.validation_loss),
             ("preservation_loss", row.preservation_loss),
             ("grad_norm", row.grad_norm),
+            ("loss_scale", row.loss_scale),
+            ("step/overflow", row.overflow.map(|n| n as f64)),
         ];
         let single = single.into_iter().filter_map(|(tag, value)| Some((tag.to_string(), value?)));
         let rates = self.groups.iter().map(|group| (format!("lr/{}", group.name), row.lr * group.lr_scale));
@@ -211,6 +213,8 @@ mod tests {
             grad_norm: None,
             files: Vec::new(),
             skipped: 0,
+            loss_scale: None,
+            overflow: None,
             seconds: Seconds { data: 0.5, compute: 1.0, optimizer: 0.25 },
             peak_bytes: 7,
         }

@@ -5,7 +5,7 @@ mod common;
 
 use base::DType;
 use common::Tiny;
-use config::LossType;
+use config::{GradScalerConfig, LossType};
 use cpu::isa::Isa;
 use diffusion::{Huber, HuberSchedule, NoiseSchedule, Prediction, SchedulerConfig};
 use engine::session::Data;
@@ -16,7 +16,8 @@ use models::{AdapterSpec, Adapters, unet};
 use serde_json::Map;
 use std::collections::{BTreeMap, HashMap};
 use velatura_train::loss::{Loss, pixel_error};
-use velatura_train::step::{Batch, Form, Preserved, Programs, Text, Trainer, Update};
+use velatura_train::loss_scale::LossScale;
+use velatura_train::step::{Batch, Form, Preserved, Programs, Text, Trainer, Update, Verdict};
 
 const FORM: Form = Form { batch: 2, size: [8, 8] };
 const TOKENS: usize = 16;
@@ -167,7 +168,7 @@ fn preserving_the_frozen_output_costs_nothing_until_the_adapters_change_it() {
         let (plain, preserved) = (step(&mut zero, &batch(width)), step(&mut zero, &kept([1.0; 2])));
         assert_eq!((preserved.preservation, plain.preservation), (Some(0.0), None), "{dtype}");
         assert_eq!((preserved.loss, preserved.grad_norm), (plain.loss, plain.grad_norm), "{dtype}");
-        assert!(preserved.grad_norm > 0.0 && preserved.applied);
+        assert!(preserved.grad_norm > 0.0 && preserved.verdict == Verdict::Applied);
 
         let mut moved = trainer(LossType::Mse, false, dtype, 0.05);
         let plain = step(&mut moved, &batch(width));
@@ -207,4 +208,66 @@ fn noise_that_is_mixed_in_is_not_the_target() {
     assert!(plain == same && plain != perturbed);
     // With the target perturbed as well the loss is another one again.
     assert_ne!(perturbed, run(&Batch { noise: mixed, ..clean }));
+}
+
+/// A trainer whose loss is multiplied by `init_scale` at first.
+fn scaled(dtype: DType, init_scale: f64) -> Trainer {
+    let config = GradScalerConfig { init_scale, growth_interval: 2, min_scale: 1024.0, ..GradScalerConfig::default() };
+    trainer(LossType::Mse, false, dtype, 0.01).with_loss_scale(Some(LossScale::new(config, None)))
+}
+
+#[test]
+fn a_scale_of_the_loss_changes_neither_loss_nor_gradient() {
+    let mut preserved = batch(context_width());
+    preserved.preserved =
+        Some(Preserved { text: Text::Context(wave(FORM.batch * TOKENS * context_width(), 0.9)), weights: vec![1.0, 0.5] });
+    let plain = step(&mut trainer(LossType::Mse, false, DType::F32, 0.01), &preserved);
+    let found = step(&mut scaled(DType::F32, 2048.0), &preserved);
+    // A power of two moves nothing but exponents.
+    assert_eq!((found.loss, found.preservation, found.grad_norm), (plain.loss, plain.preservation, plain.grad_norm));
+    assert_eq!((plain.loss_scale, found.loss_scale), (None, Some(2048.0)));
+    let half = step(&mut scaled(DType::F16, 2048.0), &preserved);
+    assert_eq!(half.verdict, Verdict::Applied);
+    assert!((half.grad_norm / plain.grad_norm - 1.0).abs() < 5e-3 && (half.loss / plain.loss - 1.0).abs() < 5e-3, "{half:?} {plain:?}");
+    // Without a scale most of the gradient lies below f16's smallest number.
+    let mut tiny = preserved;
+    tiny.weights = vec![1e-6; 2];
+    tiny.preserved = None;
+    let [exact, lost] = [DType::F32, DType::F16].map(|dtype| step(&mut trainer(LossType::Mse, false, dtype, 0.01), &tiny).grad_norm);
+    let kept = step(&mut scaled(DType::F16, 2f64.powi(24)), &tiny).grad_norm;
+    assert!((kept / exact - 1.0).abs() < 5e-3 && (lost / exact - 1.0).abs() > 0.2, "{exact} {kept} {lost}");
+}
+
+#[test]
+fn an_overflow_changes_nothing_but_the_scale_until_that_is_as_small_as_it_may_be() {
+    let batch = batch(context_width());
+    let mut trainer = scaled(DType::F16, 2f64.powi(40));
+    let before = trainer.params().to_vec();
+    let mut scales = Vec::new();
+    loop {
+        trainer.accumulate(&batch).unwrap();
+        let update = trainer.update(1e-3).unwrap();
+        let Verdict::Overflow(next) = update.verdict else {
+            assert_eq!(update.verdict, Verdict::Applied);
+            assert!(update.grad_norm.is_finite() && trainer.params() != before);
+            break;
+        };
+        assert!(update.loss.is_finite() && trainer.params() == before && update.loss_scale == Some(2.0 * next));
+        scales.push(next);
+    }
+    assert!(scales.len() > 3, "{scales:?}");
+    // Two good steps, and the scale grows again.
+    trainer.accumulate(&batch).unwrap();
+    assert_eq!(trainer.update(1e-3).unwrap().verdict, Verdict::Applied);
+    assert_eq!(trainer.loss_scale().unwrap().scale(), 2.0 * scales.last().unwrap());
+    // At the floor an overflow is a step that is not finite.
+    let heavy = Batch { weights: vec![1e12; 2], ..batch };
+    let mut floor = scaled(DType::F16, 2048.0);
+    assert_eq!(step(&mut floor, &heavy).verdict, Verdict::Overflow(1024.0));
+    assert_eq!(step(&mut floor, &heavy).verdict, Verdict::NotFinite);
+    // A loss that is not finite does not move it: it comes out of the forward pass.
+    let broken = Batch { latents: vec![f32::INFINITY; heavy.latents.len()], ..heavy };
+    let mut trainer = scaled(DType::F16, 4096.0);
+    assert_eq!(step(&mut trainer, &broken).verdict, Verdict::NotFinite);
+    assert_eq!(trainer.loss_scale().unwrap().scale(), 4096.0);
 }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use velatura_train::loss::Loss;
 use velatura_train::source::Stored;
-use velatura_train::step::{Batch, Form, Programs, Text, Trainer};
+use velatura_train::step::{Batch, Form, Programs, Text, Trainer, Verdict};
 
 /// From this size on an allocation counts as memory for a tensor. Below are the small change of threads and error texts.
 const TENSOR_BYTES: usize = 4096;
@@ -150,7 +150,7 @@ fn sessions_take_the_planned_bytes_and_steps_allocate_no_tensor_memory() {
         let mut step = |batch: &Batch| {
             trainer.accumulate(batch).unwrap();
             trainer.accumulate(batch).unwrap();
-            assert!(trainer.update(1e-3).unwrap().applied);
+            assert_eq!(trainer.update(1e-3).unwrap().verdict, Verdict::Applied);
         };
         // The first step fills the staging vectors and starts the threads.
         step(&batches[0]);

@@ -218,11 +218,7 @@ fn trained_parts(native: &mut Native, run: &Settings) {
 fn precision(native: &mut Native, run: &Settings) {
     match run.text("mixed_precision").unwrap_or("no") {
         "no" => native.set("train.dtype", "fp32"),
-        "bf16" => native.set("train.dtype", "bf16"),
-        "fp16" => {
-            native.note("--mixed_precision fp16 is read as bf16, which takes the same memory and doesn't overflow");
-            native.set("train.dtype", "bf16");
-        }
+        name @ ("bf16" | "fp16") => native.set("train.dtype", name),
         other => native.error(format!("--mixed_precision {other} is unknown; it is no, fp16 or bf16")),
     }
 }

@@ -166,7 +166,7 @@ fn flags_that_mean_something_together_are_read_together() {
     assert_eq!((with("--min_timestep 100 --max_timestep 1000").0.train.noise.max_timestep), 999);
     assert_eq!(with("--save_every_n_steps 100 --save_last_n_steps 250").0.save.max_step_saves_to_keep, 3);
     assert_eq!(with("--network_module lycoris.kohya --network_args algo=locon conv_dim=4").0.network.conv, 4);
-    noted(&with("--mixed_precision fp16").1, &["fp16 is read as bf16"]);
+    assert_eq!(with("--mixed_precision fp16").0.train.dtype, base::DType::F16);
     let buckets = with("--enable_bucket --bucket_no_upscale --loss_type l2 --prior_loss_weight 1").0.datasets.remove(0);
     assert_eq!((buckets.bucket_scheme, buckets.bucket_no_upscale), (crate::BucketScheme::List, true));
 }

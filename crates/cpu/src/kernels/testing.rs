@@ -66,7 +66,7 @@ pub fn compare_layer(cases: fn(CaseTypes) -> Vec<Case>) {
 }
 
 fn compare_with(weights: &[DType], cases: fn(CaseTypes) -> Vec<Case>) {
-    for activation in [DType::F32, DType::BF16] {
+    for activation in [DType::F32, DType::BF16, DType::F16] {
         for weight in weights.iter().copied() {
             for (i, case) in cases(CaseTypes { activation, weight }).iter().enumerate() {
                 compare_case(case, &format!("{activation} {weight} case {i}: {:?}", case.op));
@@ -115,15 +115,22 @@ pub fn compare_case(case: &Case, what: &str) {
         for (o, bytes) in runs[0].iter().enumerate() {
             let got = base::dtype::to_f32(outputs[o].dtype, bytes).unwrap();
             let before = if o >= case.op.rule().accumulates_from() { 1.0 } else { 0.0 };
-            let coarse = metas[0].dtype == DType::BF16;
-            check(&got, &expected[o].data, before, coarse, &format!("{what} on {}, output {o}", isa.name()));
+            let bounds = bounds(metas[0].dtype, outputs[o].dtype);
+            check(&got, &expected[o].data, before, bounds, &format!("{what} on {}, output {o}", isa.name()));
         }
     }
 }
 
-fn check(got: &[f32], expected: &[f32], before: f32, coarse: bool, what: &str) {
-    // Largest error of an element, and root of the mean square, against the spread of what is expected.
-    let (largest, mean) = if coarse { (3e-2, 7e-3) } else { (2e-5, 1e-5) };
+/// Largest error of an element, and root of the mean square, against the spread of what is expected.
+fn bounds(activation: DType, output: DType) -> (f32, f32) {
+    match (activation, output) {
+        (DType::BF16, _) => (3e-2, 7e-3),
+        (_, DType::F16) => (1e-3, 5e-4),
+        _ => (2e-5, 1e-5),
+    }
+}
+
+fn check(got: &[f32], expected: &[f32], before: f32, (largest, mean): (f32, f32), what: &str) {
     let spread = (expected.iter().map(|e| e * e).sum::<f32>() / expected.len() as f32).sqrt().max(0.1) + before;
     let mut squares = 0.0f64;
     for (i, (g, e)) in got.iter().zip(expected).enumerate() {

@@ -1,4 +1,4 @@
-//! The same values in another element type (f32 ↔ bf16).
+//! The same values in another element type (f32 ↔ bf16, f16).
 
 use super::*;
 use crate::builder::Builder;
@@ -13,8 +13,8 @@ pub struct Cast {
 
 impl Rule for Cast {
     fn outputs(&self, inputs: &[&Meta]) -> Vec<Meta> {
-        let float = |t| matches!(t, DType::F32 | DType::BF16);
-        assert!(float(self.to) && float(inputs[0].dtype), "cast is between f32 and bf16, not {} → {}", inputs[0].dtype, self.to);
+        let float = |t| matches!(t, DType::F32 | DType::BF16 | DType::F16);
+        assert!(float(self.to) && float(inputs[0].dtype), "cast is between floats, not {} → {}", inputs[0].dtype, self.to);
         vec![Meta { shape: inputs[0].shape.clone(), dtype: self.to }]
     }
 
@@ -33,7 +33,7 @@ impl Rule for Cast {
     }
 
     fn cases(types: CaseTypes) -> Vec<Case> {
-        [DType::F32, DType::BF16].map(|to| Case::new(Cast { to }, vec![normal([3, 5, 19], types.activation)])).into()
+        [DType::F32, DType::BF16, DType::F16].map(|to| Case::new(Cast { to }, vec![normal([3, 5, 19], types.activation)])).into()
     }
 }
 

@@ -83,7 +83,7 @@ pub trait Rule {
 /// Element types that test cases are asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseTypes {
-    /// f32 or bf16.
+    /// f32, bf16 or f16.
     pub activation: DType,
     /// Frozen matrices: f32, bf16 or f16, and for linear layers and convolutions the quantized types.
     pub weight: DType,

@@ -17,7 +17,7 @@ use weights::Checkpoint;
 use weights::safetensors::File;
 
 pub const STYLES: [&str; 2] = ["sd1", "sd2"];
-pub const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
+pub const DTYPES: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
 pub fn golden(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../conform/tests/golden").join(path)

@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Layers of the text encoder to leave out at its end, counted from 1.
     #[arg(long)]
     clip_skip: Option<usize>,
-    /// Type of the activations: fp32 or bf16.
+    /// Type of the activations: fp32, bf16 or fp16.
     #[arg(long, default_value = "fp32")]
     dtype: String,
     /// Folder for the pictures.
@@ -82,8 +82,8 @@ struct Job {
 pub fn run(arguments: Arguments) -> Result<()> {
     let mut terminal = Terminal::new(1);
     let job = arguments.job()?;
-    let dtype = DType::parse(&arguments.dtype).filter(|d| *d != DType::F16);
-    let dtype = dtype.with_context(|| format!("--dtype {}: pictures are made in fp32 or bf16", arguments.dtype))?;
+    let dtype = DType::parse(&arguments.dtype);
+    let dtype = dtype.with_context(|| format!("--dtype {}: pictures are made in fp32, bf16 or fp16", arguments.dtype))?;
     ensure!(arguments.strength.is_finite(), "--strength {}: a LoRA's strength is a number", arguments.strength);
     let model = open::local("the model", &job.model.name_or_path, &mut terminal)?;
     let vae = job.model.vae_path.as_deref().map(|name| open::local("the VAE", name, &mut terminal)).transpose()?;

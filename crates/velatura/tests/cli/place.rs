@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
-use train::metrics::Row;
+use train::metrics::{Row, Seconds};
 use weights::lora::LoraFile;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_velatura");
@@ -198,10 +198,9 @@ impl Place {
     }
 }
 
-/// What of a row must repeat: all but times and memory.
-fn essence(row: Row) -> (u64, Option<u64>, u64, Option<u64>, Vec<String>, u64) {
-    let bits = |value: Option<f64>| value.map(f64::to_bits);
-    (row.step, bits(row.loss), row.lr.to_bits(), bits(row.grad_norm), row.files, row.skipped)
+/// What of a row must repeat: all but times and memory, and what was only measured.
+fn essence(row: Row) -> Row {
+    Row { seconds: Seconds::default(), peak_bytes: 0, validation_loss: None, ..row }
 }
 
 /// Sends a signal by name (`INT`, `TERM`, `KILL`); a process that has ended is no error.

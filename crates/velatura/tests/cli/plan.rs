@@ -157,6 +157,23 @@ fn a_budget_chooses_what_fits_and_recomputes_no_more_than_it_must() {
     assert!(text.contains("for the budget") && text.contains("more time a step"), "{text}");
 }
 
+/// Both keep two bytes for each number; where bf16 has no instructions of its own, the kernels need the same scratch too.
+#[test]
+fn fp16_is_planned_with_as_many_bytes_as_bf16() {
+    let place = Place::new("sd15");
+    let memory = |dtype: &str| {
+        let config = place.config(dtype, json!({"train": {"batch_size": 4, "dtype": dtype}}));
+        let done = place.command(&["plan", &config, "--json"]).env("VELATURA_ISA", "portable").output().unwrap();
+        let mut plan: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let memory = plan["memory"].as_object_mut().unwrap();
+        memory.retain(|key, _| !["process", "whole", "whole_training"].contains(&key.as_str()));
+        Value::Object(std::mem::take(memory))
+    };
+    let (half, brain, full) = (memory("fp16"), memory("bf16"), memory("fp32"));
+    assert_eq!(half, brain);
+    assert!(number(&half["arena"]) * 3 < number(&full["arena"]) * 2, "{half} {full}");
+}
+
 /// Bytes that the process may take more or less than was planned: code that runs later than the plan, and the system's own accounts.
 fn allowed(planned: u64) -> u64 {
     planned / 100 + (32 << 20)

@@ -75,6 +75,29 @@ fn steps_that_are_not_finite_are_counted_and_end_the_run_with_nothing_of_them_sa
 }
 
 #[test]
+fn overflows_of_fp16_are_counted_and_not_applied_and_end_no_run() {
+    let place = Place::new("sd15");
+    let scaler = json!({"init_scale": 1e12, "growth_interval": 1000});
+    let done = place.train("half", json!({"train": {"steps": 30, "dtype": "fp16", "max_non_finite_steps": 2, "grad_scaler": scaler}}));
+    let rows = place.rows("half");
+    let overflows = rows.iter().take_while(|row| row.overflow == Some(1)).count();
+    assert!((3..29).contains(&overflows), "{overflows}");
+    for (row, next) in rows.iter().zip(&rows[1..]) {
+        let overflow = row.step <= overflows as u64;
+        assert_eq!((row.overflow, row.skipped), (Some(u64::from(overflow)), u64::from(overflow)));
+        let factor = if overflow { 0.5 } else { 1.0 };
+        assert_eq!(next.loss_scale, row.loss_scale.map(|scale| scale * factor));
+        assert!(row.loss.is_some() && row.grad_norm.is_some() != overflow, "{row:?}");
+    }
+    assert_eq!(done.stderr.matches("goes beyond what fp16 holds").count(), overflows, "{}", done.stderr);
+    assert!(done.stderr.contains(&format!("{overflows} updates were not finite")), "{}", done.stderr);
+    place.train("full", json!({}));
+    assert!(place.rows("full").iter().all(|row| row.loss_scale.is_none() && row.overflow.is_none()));
+    let metadata = place.lora("half/run/run.safetensors").metadata;
+    assert_eq!(metadata["ss_mixed_precision"], "fp16");
+}
+
+#[test]
 fn encoders_that_give_infinite_numbers_end_the_run_before_it_trains_on_them() {
     for (component, tensor, words) in [
         ("vae", "encoder.conv_in.weight", ["the latents of", "not finite"]),

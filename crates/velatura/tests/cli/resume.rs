@@ -12,6 +12,8 @@ fn lively(steps: u64, dtype: &str) -> Value {
         "train": {
             "steps": steps, "dtype": dtype, "batch_size": 2, "gradient_accumulation": 2, "noise_offset": 0.05, "min_snr_gamma": 5,
             "lr_scheduler": "cosine", "lr_warmup_steps": 3,
+            // In fp16: overflows at first, then growth, and again.
+            "grad_scaler": {"init_scale": 3e9, "growth_interval": 3, "growth_factor": 9},
         },
         "save": {"save_every": 4, "max_step_saves_to_keep": 2},
     })
@@ -19,7 +21,7 @@ fn lively(steps: u64, dtype: &str) -> Value {
 
 #[test]
 fn a_run_killed_again_and_again_ends_with_the_bits_of_a_run_in_one_go() {
-    for (arch, dtype, kills) in [("sd15", "fp32", vec![2, 9, 9, 14, 19]), ("sd21", "bf16", vec![5, 13])] {
+    for (arch, dtype, kills) in [("sd15", "fp32", vec![2, 9, 9, 14, 19]), ("sd21", "bf16", vec![5, 13]), ("sd15", "fp16", vec![6, 11])] {
         let place = Place::new(arch);
         let steps = 24;
         place.train("whole", lively(steps, dtype));

@@ -54,6 +54,7 @@ fn prompts_negative_prompts_guidance_and_samplers_all_matter() {
         with(&["--guidance-scale", "1"]),
         with(&["--sampler", "euler"]),
         with(&["--dtype", "bf16"]),
+        with(&["--dtype", "fp16"]),
         pixels(&draw(&place, &["--model", "model", "--prompt", "a blue pattern"])),
     ];
     for (i, other) in others.iter().enumerate() {

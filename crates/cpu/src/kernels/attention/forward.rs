@@ -16,7 +16,7 @@ use crate::threads;
 use base::DType;
 use graph::Meta;
 use graph::ops::Attention;
-use half::bf16;
+use half::{bf16, f16};
 
 /// Most queries of a task, fewer when heads are wide: packing a block of keys must pay, and Q and O should stay in L2.
 const QUERIES: usize = 512;
@@ -146,6 +146,7 @@ impl Kernel for Attention {
                 let to = sizes.head(&outputs[0], head).pointer.cast_mut();
                 match outputs[0].dtype() {
                     DType::BF16 => finish::<bf16>(&part, worker, to.cast(), lse),
+                    DType::F16 => finish::<f16>(&part, worker, to.cast(), lse),
                     _ => finish::<f32>(&part, worker, to.cast(), lse),
                 }
             }

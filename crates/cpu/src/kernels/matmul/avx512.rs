@@ -87,20 +87,26 @@ unsafe fn rows<const R: usize, const V: usize>(t: &Tile) {
     finish!(t, sums);
 }
 
+/// What [`round_rows`] writes.
+const F32: u8 = 0;
+const BF16: u8 = 1;
+const F16: u8 = 2;
+
 /// # Safety
 /// The machine has AVX-512; the operands are as [`Round`] says.
 pub unsafe fn round(t: &Round) {
     // SAFETY: as the caller promises.
     unsafe {
         match t.dtype {
-            DType::BF16 => round_rows::<true>(t),
-            _ => round_rows::<false>(t),
+            DType::BF16 => round_rows::<BF16>(t),
+            DType::F16 => round_rows::<F16>(t),
+            _ => round_rows::<F32>(t),
         }
     }
 }
 
 #[target_feature(enable = "avx512f")]
-unsafe fn round_rows<const NARROW: bool>(t: &Round) {
+unsafe fn round_rows<const INTO: u8>(t: &Round) {
     let scale = _mm512_set1_ps(t.scale);
     for chunk in (0..t.width).step_by(LANES) {
         let mask = ((1u32 << (t.width - chunk).min(LANES)) - 1) as u16;
@@ -110,10 +116,13 @@ unsafe fn round_rows<const NARROW: bool>(t: &Round) {
             for r in 0..t.rows {
                 let value = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, t.sums.add(r * t.stride + chunk)), scale, bias);
                 let at = r * t.into_stride + chunk;
-                if NARROW {
-                    _mm512_mask_cvtepi32_storeu_epi16(t.into.cast::<i16>().add(at), mask, bf16_bits(value));
-                } else {
-                    _mm512_mask_storeu_ps(t.into.cast::<f32>().add(at), mask, value);
+                match INTO {
+                    BF16 => _mm512_mask_cvtepi32_storeu_epi16(t.into.cast::<i16>().add(at), mask, bf16_bits(value)),
+                    F16 => {
+                        let halves = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value);
+                        _mm512_mask_cvtepi32_storeu_epi16(t.into.cast::<i16>().add(at), mask, _mm512_cvtepu16_epi32(halves));
+                    }
+                    _ => _mm512_mask_storeu_ps(t.into.cast::<f32>().add(at), mask, value),
                 }
             }
         }

@@ -36,7 +36,7 @@ pub struct Micro {
     pub transpose: unsafe fn(&Transpose),
     /// Interleaves pairs of rows of bf16 or f16 to words of bf16; without it, plain loops do.
     pub interleave: Option<unsafe fn(&Interleave)>,
-    /// Scales sums, adds a bias and rounds to rows of f32 or bf16; without it, plain loops do.
+    /// Scales sums, adds a bias and rounds to rows of f32, bf16 or f16; without it, plain loops do.
     pub round: Option<unsafe fn(&Round)>,
     /// Makes integers of packed bf16 numbers before they are multiplied; without it, words are multiplied as they are.
     pub fixed: Option<Fixed>,
@@ -75,7 +75,7 @@ pub struct Round {
     /// Null for none.
     pub bias: *const f32,
     pub into: *mut u8,
-    /// F32 or BF16.
+    /// F32, BF16 or F16.
     pub dtype: DType,
     /// Elements from row to row.
     pub into_stride: usize,

@@ -5,7 +5,7 @@ use crate::element::Element;
 use crate::isa::vectorize;
 use base::DType;
 use graph::ops::Lora;
-use half::bf16;
+use half::{bf16, f16};
 
 /// A matrix that results are written to. Strides count elements.
 #[derive(Clone, Copy)]
@@ -127,6 +127,7 @@ vectorize! {
                     let at = store.rows.of(row) * target.row_stride + tile.first_column * target.column_stride;
                     match target.dtype {
                         DType::BF16 => put(line, target.pointer.cast::<bf16>().add(at), target.column_stride, target.add),
+                        DType::F16 => put(line, target.pointer.cast::<f16>().add(at), target.column_stride, target.add),
                         _ => put(line, target.pointer.cast::<f32>().add(at), target.column_stride, target.add),
                     }
                 }

@@ -23,7 +23,7 @@ use crate::threads;
 use base::DType;
 use graph::Meta;
 use graph::ops::AttentionGrad;
-use half::bf16;
+use half::{bf16, f16};
 use plan::{Packed, Plan, QUERIES, Worker};
 use rows::{row_products, turn, write_rows};
 use shares::add_shares;
@@ -133,6 +133,7 @@ impl Part<'_> {
         let delta = &mut worker.delta[..sizes.queries];
         match self.inputs[0].dtype() {
             DType::BF16 => row_products(self.inputs[0].slice::<bf16>(), self.inputs[4].slice::<bf16>(), start, stride, sizes.depth, delta),
+            DType::F16 => row_products(self.inputs[0].slice::<f16>(), self.inputs[4].slice::<f16>(), start, stride, sizes.depth, delta),
             _ => row_products(self.inputs[0].slice::<f32>(), self.inputs[4].slice::<f32>(), start, stride, sizes.depth, delta),
         }
     }
@@ -169,6 +170,7 @@ impl Part<'_> {
                     let to = sizes.head(output, self.head).at(first * stride).pointer.cast_mut();
                     match output.dtype() {
                         DType::BF16 => write_rows::<bf16>(sums, sizes.wide(), keys, sizes.depth, to.cast(), stride),
+                        DType::F16 => write_rows::<f16>(sums, sizes.wide(), keys, sizes.depth, to.cast(), stride),
                         _ => write_rows::<f32>(sums, sizes.wide(), keys, sizes.depth, to.cast(), stride),
                     }
                 }

@@ -8,7 +8,7 @@ use crate::isa::vectorize;
 use crate::tensor::Tensor;
 use crate::threads;
 use base::DType;
-use half::bf16;
+use half::{bf16, f16};
 
 /// ∂Q = the sum of the shares' ∂Qᵀ, turned.
 pub fn add_shares(micro: &Micro, plan: &Plan, shares: Shared, dq: &Tensor) {
@@ -23,6 +23,7 @@ pub fn add_shares(micro: &Micro, plan: &Plan, shares: Shared, dq: &Tensor) {
             let from = shares.pointer().cast::<f32>().add(head * plan.shares * plan.share() + first);
             match dq.dtype() {
                 DType::BF16 => turn_shares::<bf16>(micro, plan, from, count, to.cast::<bf16>().add(first * sizes.stride())),
+                DType::F16 => turn_shares::<f16>(micro, plan, from, count, to.cast::<f16>().add(first * sizes.stride())),
                 _ => turn_shares::<f32>(micro, plan, from, count, to.cast::<f32>().add(first * sizes.stride())),
             }
         }
