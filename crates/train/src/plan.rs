@@ -19,13 +19,18 @@ pub struct BucketRow {
     pub batches: Vec<usize>,
 }
 
-/// The learning rate of every step, and which parameters have which share of it.
+/// Rates that a plan holds at most: those of every step up to this length, and beyond it of every second, third, … step.
+const MOST_RATES: u64 = 100_000;
+
+/// The learning rate over the steps, and which parameters have which share of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct RatePlan {
     pub schedule: String,
     pub warmup_steps: u64,
     /// What `rates` are shares of; a group's own rate is `lr` of it.
     pub base_lr: f64,
+    /// Steps from one of `rates` to the next.
+    pub stride: u64,
     /// Before the groups' own factors; the first is that of step 1.
     pub rates: Vec<f64>,
     pub groups: Vec<GroupRow>,
@@ -52,13 +57,15 @@ impl RatePlan {
             weight_decay: group.weight_decay,
         });
         let groups = rows.collect();
+        let stride = run.steps.div_ceil(MOST_RATES).max(1);
+        let rates = (0..run.steps.div_ceil(stride)).map(|i| run.lr.lr(i * stride)).collect();
         let schedule = run.lr.name().to_string();
-        Ok(RatePlan { schedule, warmup_steps: run.lr.warmup_steps(), base_lr: run.lr.base_lr(), rates: run.lr.rates().collect(), groups })
+        Ok(RatePlan { schedule, warmup_steps: run.lr.warmup_steps(), base_lr: run.lr.base_lr(), stride, rates, groups })
     }
 }
 
 impl RatePlan {
-    /// The rates of one of the groups, step by step.
+    /// The rates of one of the groups.
     pub fn curve(&self, group: &GroupRow) -> Vec<f64> {
         let factor = if self.base_lr > 0.0 { group.lr / self.base_lr } else { 0.0 };
         self.rates.iter().map(|rate| rate * factor).collect()

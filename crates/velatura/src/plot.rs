@@ -13,7 +13,7 @@ const GRID: [u8; 3] = [225; 3];
 /// Told apart also by those who see no red or no green (Okabe & Ito, "Color Universal Design", 2008).
 const COLORS: [[u8; 3]; 6] = [[0, 114, 178], [213, 94, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [230, 159, 0]];
 
-/// One curve: a value for each step, the first of which is step 1.
+/// One curve: values of step 1 and of steps at equal distances from there on.
 pub struct Line {
     pub name: String,
     pub values: Vec<f64>,
@@ -30,8 +30,8 @@ struct Area {
     most: f64,
 }
 
-/// Draws `lines`, which have equally many values.
-pub fn chart(title: &str, lines: &[Line]) -> Picture {
+/// Draws `lines`, which have equally many values, `stride` steps apart.
+pub fn chart(title: &str, stride: usize, lines: &[Line]) -> Picture {
     let mut canvas = Canvas::new(SIZE[0], SIZE[1]);
     let most = lines.iter().flat_map(|line| &line.values).copied().fold(0.0, f64::max);
     let spacing = spacing(if most > 0.0 { most } else { 1.0 }, 6);
@@ -40,7 +40,7 @@ pub fn chart(title: &str, lines: &[Line]) -> Picture {
         top: TOP,
         width: SIZE[0] - LEFT - RIGHT,
         height: SIZE[1] - TOP - BOTTOM,
-        steps: lines.iter().map(|line| line.values.len()).max().unwrap_or(0),
+        steps: lines.iter().map(|line| line.values.len()).max().map_or(0, |values| values.saturating_sub(1) * stride + 1),
         most: spacing * (most / spacing).ceil().max(1.0),
     };
     canvas.text(LEFT, 8, title);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn curves_stand_at_their_values() {
         let (falling, flat) = ((0..100).map(|i| 1e-4 * (1.0 - f64::from(i) / 99.0)).collect(), vec![5e-5; 100]);
-        let picture = chart("linear", &[line(falling), line(flat)]);
+        let picture = chart("linear", 1, &[line(falling), line(flat)]);
         assert_eq!((picture.width, picture.height), (960, 540));
         for share in [0.25, 0.75] {
             assert!((height(&picture, share, COLORS[0]).unwrap() - (1.0 - share)).abs() < 0.01);
@@ -162,13 +162,23 @@ mod tests {
     fn a_spike_of_one_step_among_many_is_seen_and_no_length_is_too_short() {
         let mut values = vec![0.1; 100_000];
         values[50_000] = 1.0;
-        let picture = chart("spike", &[line(values)]);
+        let picture = chart("spike", 1, &[line(values)]);
         let top = |share: f64| height(&picture, share, COLORS[0]).unwrap();
         let tallest = (0..=100).map(|i| top(0.495 + f64::from(i) / 10_000.0)).fold(0.0, f64::max);
         assert!(tallest > 0.98 && top(0.2) < 0.12, "{tallest}");
         for values in [vec![], vec![1e-4], vec![0.0; 3]] {
-            chart("short", &[line(values)]);
+            chart("short", 1, &[line(values)]);
         }
+    }
+
+    /// Steps that are left out change the marks below the curve, and nothing of the curve.
+    #[test]
+    fn thinned_curves_are_drawn_over_all_their_steps() {
+        let values: Vec<f64> = (0..101).map(|i| f64::from(i) / 100.0).collect();
+        let [every, tenth] = [1, 10].map(|stride| chart("thinned", stride, &[line(values.clone())]).pixels);
+        let border = (TOP + SIZE[1] - TOP - BOTTOM) * SIZE[0] * 3;
+        let blue = |pixels: &[u8]| pixels.as_chunks::<3>().0.iter().map(|p| *p == COLORS[0]).collect::<Vec<_>>();
+        assert!(blue(&every[..border]) == blue(&tenth[..border]) && every[border..] != tenth[border..]);
     }
 
     #[test]

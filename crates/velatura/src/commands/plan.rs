@@ -20,7 +20,7 @@ pub struct Arguments {
     /// The plan as JSON, on standard output.
     #[arg(long)]
     json: bool,
-    /// Draw the learning rate of every step to this PNG file.
+    /// Draw the learning rate over the steps to this PNG file.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -44,5 +44,5 @@ fn rates(plan: &Plan) -> Picture {
     let rates = &plan.learning_rate;
     let line = |group: &GroupRow| Line { name: format!("{} {:e}", group.name, group.lr), values: rates.curve(group) };
     let title = format!("learning rate: {}, {}, {} steps", rates.schedule, plan.optimizer, plan.steps);
-    chart(&title, &rates.groups.iter().map(line).collect::<Vec<_>>())
+    chart(&title, rates.stride as usize, &rates.groups.iter().map(line).collect::<Vec<_>>())
 }

@@ -79,6 +79,23 @@ fn the_plan_knows_the_state_the_groups_and_the_whole_curve() {
 }
 
 #[test]
+fn the_curve_of_a_run_that_is_too_long_to_list_is_thinned_evenly() {
+    let place = Place::new("sd15");
+    for (steps, stride, entries) in [(100_000u64, 1, 100_000), (100_001, 2, 50_001), (1_000_000_000, 10_000, 100_000)] {
+        let train = json!({"steps": steps, "lr": 1e-3, "lr_scheduler": "linear"});
+        let rates = &plan(&place, "p", train)["learning_rate"];
+        let curve: Vec<f64> = rates["rates"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+        assert_eq!((rates["stride"].as_u64(), curve.len()), (Some(stride), entries));
+        for i in [0, 1, entries / 2, entries - 1] {
+            let right = 1e-3 * (1.0 - (i as u64 * stride) as f64 / steps as f64);
+            assert!((curve[i] / right - 1.0).abs() < 1e-9, "{steps} steps, rate {i}: {} instead of {right}", curve[i]);
+        }
+    }
+    place.run(&["plan", "p.yaml", "--plot", "rate.png"]).good();
+    assert!(place.exists("rate.png"));
+}
+
+#[test]
 fn an_adaptive_optimizer_takes_a_rate_for_each_part() {
     let place = Place::new("sd15");
     let train = |text_encoder: f64| json!({"optimizer": "prodigy", "lr": 1.0, "train_text_encoder": true, "text_encoder_lr": text_encoder});
