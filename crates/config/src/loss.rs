@@ -41,6 +41,7 @@ pub struct LossConfig {
     /// 0: off.
     pub soft_min_snr_gamma: f64,
     pub debiased_estimation_loss: bool,
+    pub scale_v_pred_loss_like_noise_pred: bool,
     /// ai-toolkit's bell of weights over the timesteps, and its form that falls on the noisy side only.
     pub linear_timesteps: bool,
     pub linear_timesteps2: bool,
@@ -62,6 +63,7 @@ pub(crate) fn resolve(raw: &RawTrain) -> Result<LossConfig> {
         min_snr_gamma: not_negative("train.min_snr_gamma", raw.min_snr_gamma, 0.0)?,
         soft_min_snr_gamma: not_negative("train.soft_min_snr_gamma", raw.soft_min_snr_gamma, 0.0)?,
         debiased_estimation_loss: raw.debiased_estimation_loss.is_some_and(|f| f.0),
+        scale_v_pred_loss_like_noise_pred: raw.scale_v_pred_loss_like_noise_pred.is_some_and(|f| f.0),
         linear_timesteps: raw.linear_timesteps.is_some_and(|f| f.0),
         linear_timesteps2: raw.linear_timesteps2.is_some_and(|f| f.0),
         reg_weight: not_negative("train.reg_weight", raw.reg_weight, 1.0)?,

@@ -29,6 +29,8 @@ pub enum ContentOrStyle {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NoiseConfig {
     pub noise_offset: f64,
+    /// What a channel's mean adds to the offset; 0: nothing.
+    pub adaptive_noise_scale: f64,
     /// 0: off.
     pub multires_noise_iterations: usize,
     pub multires_noise_discount: f64,
@@ -66,6 +68,7 @@ pub(crate) fn resolve(raw: &RawTrain, notices: &mut Vec<String>) -> Result<Noise
     let content_or_style = end("train.content_or_style", raw.content_or_style.as_deref(), ContentOrStyle::Balanced)?;
     let config = NoiseConfig {
         noise_offset: not_negative("train.noise_offset", raw.noise_offset, 0.0)?,
+        adaptive_noise_scale: adaptive_scale(raw)?,
         multires_noise_iterations: iterations as usize,
         multires_noise_discount: discount,
         ip_noise_gamma: not_negative("train.ip_noise_gamma", raw.ip_noise_gamma, 0.0)?,
@@ -81,6 +84,16 @@ pub(crate) fn resolve(raw: &RawTrain, notices: &mut Vec<String>) -> Result<Noise
     let favoured = config.content_or_style != ContentOrStyle::Balanced || config.content_or_style_reg != ContentOrStyle::Balanced;
     one_of(&[("timestep_type: sigmoid", config.timestep_type == TimestepType::Sigmoid), ("content_or_style", favoured)])?;
     Ok(config)
+}
+
+/// May be negative: the offset then is weaker where the latent is far from zero.
+fn adaptive_scale(raw: &RawTrain) -> Result<f64> {
+    let scale = raw.adaptive_noise_scale.map_or(0.0, |v| v.0);
+    ensure!(
+        scale == 0.0 || raw.noise_offset.is_some(),
+        "train.adaptive_noise_scale: {scale} changes train.noise_offset, which is not given; give it too (0.05 is usual, 0 is possible)"
+    );
+    Ok(scale)
 }
 
 /// First and last timestep. ai-toolkit's keys count from the noisy end: its index 0 is timestep 999.

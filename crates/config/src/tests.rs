@@ -278,6 +278,8 @@ fn losses_noise_and_timesteps_have_the_names_and_defaults_of_their_peers() {
     assert_eq!((pseudo.huber_schedule, pseudo.huber_c), (HuberSchedule::Constant, 0.01));
     assert_eq!(train("prior_loss_weight: 0.5").loss.reg_weight, 0.5);
     assert_eq!(train("input_perturbation: 0.1").noise.ip_noise_gamma, 0.1);
+    assert_eq!(train("noise_offset: 0.05, adaptive_noise_scale: -0.01").noise.adaptive_noise_scale, -0.01);
+    assert!(train("scale_v_pred_loss_like_noise_pred: true").loss.scale_v_pred_loss_like_noise_pred);
     assert_eq!(train("multires_noise_iterations: 6").noise.multires_noise_discount, 0.3);
     assert_eq!(train("timestep_sampling: sigmoid, sigmoid_scale: 0.7").noise.logit_std, 0.7);
     assert_eq!(train("content_or_style: style").noise.content_or_style_reg, ContentOrStyle::Style);
@@ -289,6 +291,7 @@ fn losses_noise_and_timesteps_have_the_names_and_defaults_of_their_peers() {
         ("timestep_type: weighted", ["train.timestep_type", "linear_timesteps"]),
         ("multires_noise_iterations: 50", ["train.multires_noise_iterations", "20"]),
         ("logit_std: 0", ["train.logit_std", "min_timestep"]),
+        ("adaptive_noise_scale: 0.01", ["train.adaptive_noise_scale", "train.noise_offset"]),
         ("content_or_style: both", ["train.content_or_style", "balanced"]),
     ] {
         assert_says(&refused_with(&format!("train: {{{keys}}}")), &parts);

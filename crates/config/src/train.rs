@@ -75,6 +75,8 @@ section! {
         /// "Debias the Training of Diffusion Models" (Yu et al., 2023).
         #[serde(alias = "debiased_estimation")]
         debiased_estimation_loss: Flag,
+        /// Weighs timesteps of a v-prediction model as if it predicted noise: the loss times SNR/(SNR + 1).
+        scale_v_pred_loss_like_noise_pred: Flag,
         /// `mse` (or `l2`), `mae` (`l1`), `huber`, `smooth_l1` or `pseudo_huber`.
         loss_type: String,
         /// How the threshold of the Huber losses depends on the timestep: `constant`, `exponential` or `snr`.
@@ -98,6 +100,8 @@ section! {
         diff_output_preservation_class: String,
         /// Strength of a constant added to each channel's noise, for darker darks and brighter brights; 0: none.
         noise_offset: Number,
+        /// What `noise_offset` grows by in each channel, times the distance of the latent's mean there from zero; below 0 it shrinks, to none at most.
+        adaptive_noise_scale: Number,
         /// Levels of "Multi-Resolution Noise for Diffusion Model Training" (Whitaker, 2023); 0: off.
         multires_noise_iterations: Whole,
         /// Weight of each level of `multires_noise_iterations`, as a share of the one before.

@@ -18,7 +18,7 @@ pub enum Weighting {
     Debiased,
 }
 
-/// Above this the weights of debiased estimation stay what they are.
+/// Above this the weights of debiased estimation, and those of v-prediction as ε-prediction, stay what they are.
 const LARGEST_SNR: f64 = 1000.0;
 
 impl Weighting {
@@ -34,6 +34,13 @@ impl Weighting {
             (Weighting::Debiased, Prediction::Velocity) => 1.0 / (snr.min(LARGEST_SNR) + 1.0),
         }
     }
+}
+
+/// Factor on the loss of a model that predicts v, by which its timesteps weigh as those of one that predicts ε: SNR/(SNR + 1), with SNR at
+/// most 1000 (sd-scripts).
+pub fn like_noise_prediction(snr: f64) -> f64 {
+    let snr = snr.min(LARGEST_SNR);
+    snr / (snr + 1.0)
 }
 
 /// Weights for each timestep, whatever its noise: a bell over the range with a mean of 1.

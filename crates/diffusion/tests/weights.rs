@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 use velatura_diffusion::pyramid::Level;
-use velatura_diffusion::{Bell, Distribution, Draw, Huber, HuberSchedule, NoiseSchedule, Pyramid, SchedulerConfig, Weighting};
+use velatura_diffusion::weighting::like_noise_prediction;
+use velatura_diffusion::{Bell, Distribution, Draw, Huber, HuberSchedule, NoiseSchedule, NoiseShape, Pyramid, SchedulerConfig, Weighting};
 
 fn fixture(name: &str) -> Value {
     let path = format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -43,14 +44,15 @@ fn weights_and_thresholds_equal_their_formulas_in_double_precision() {
         let allowed = if config.rescale_betas_zero_snr { 2e-3 } else { 2e-4 };
         for (name, theirs) in case["weights"].as_object().unwrap() {
             let gamma = settings(name).first().copied().unwrap_or_default();
-            let weighting = match name.split(' ').next().unwrap() {
-                "min_snr" => Weighting::MinSnr { gamma },
-                "soft_min_snr" => Weighting::SoftMinSnr { gamma },
-                "debiased" => Weighting::Debiased,
+            let weight = |snr: f64| match name.split(' ').next().unwrap() {
+                "min_snr" => Weighting::MinSnr { gamma }.weight(schedule.prediction(), snr),
+                "soft_min_snr" => Weighting::SoftMinSnr { gamma }.weight(schedule.prediction(), snr),
+                "debiased" => Weighting::Debiased.weight(schedule.prediction(), snr),
+                "like_noise" => like_noise_prediction(snr),
                 other => panic!("{other}"),
             };
             for (t, theirs) in timesteps.iter().zip(numbers(theirs)) {
-                let ours = weighting.weight(schedule.prediction(), schedule.snr(*t));
+                let ours = weight(schedule.snr(*t));
                 assert_close(&format!("{name} at {t} of {}", case["config"]), ours, theirs, allowed);
             }
         }
@@ -64,6 +66,17 @@ fn weights_and_thresholds_equal_their_formulas_in_double_precision() {
                     assert_close(&format!("{kind} {name} at {t}"), huber.threshold(&schedule, *t), theirs, allowed);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn offsets_of_the_noise_follow_the_means_of_the_latents_channels() {
+    for case in fixture("weights.json")["offsets"].as_array().unwrap() {
+        let [offset, adaptive] = ["offset", "scale"].map(|key| case[key].as_f64().unwrap() as f32);
+        let ours = NoiseShape { offset, adaptive, pyramid: None }.offsets(&floats(&case["latent"]), 4);
+        for (ours, theirs) in ours.into_iter().zip(numbers(&case["strengths"])) {
+            assert_close(&format!("offset {offset}, scale {adaptive}"), f64::from(ours), theirs, 1e-6);
         }
     }
 }

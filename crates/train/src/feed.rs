@@ -12,6 +12,7 @@ use config::{ContentOrStyle, DatasetConfig, LossConfig, NoiseConfig, TimestepTyp
 use data::decode::Rgb;
 use diffusion::{Distribution, Draw, NoiseShape, Pyramid};
 use engine::Session;
+use std::ops::Range;
 
 /// What a filled micro-batch still lacks.
 #[derive(Default)]
@@ -38,8 +39,7 @@ pub fn fill(run: &Prepared, caches: &Caches, epoch: u64, number: u64, picked: &d
     let (mut open, mut missing) = (Open::default(), 0);
     clear(&mut batch.text, run.text);
     clear_preserved(run, &mut batch.preserved);
-    let perturbation = train.noise.ip_noise_gamma as f32;
-    batch.mixed.resize(if perturbation > 0.0 { batch.noise.len() } else { 0 }, 0.0);
+    batch.mixed.resize(if train.noise.ip_noise_gamma > 0.0 { batch.noise.len() } else { 0 }, 0.0);
     for (i, picked) in picked.items.iter().enumerate() {
         let (range, position) = (i * item..(i + 1) * item, i as u64);
         let draw = Draw { seed, step: number, item: position };
@@ -66,10 +66,7 @@ pub fn fill(run: &Prepared, caches: &Caches, epoch: u64, number: u64, picked: &d
         }
         batch.weights.push(if is_there { weight(&train.loss, dataset) } else { 0.0 });
         missing += usize::from(!is_there);
-        diffusion::noise::training_noise(draw, batch.form.size, &noise_shape(&train.noise), &mut batch.noise[range.clone()]);
-        if perturbation > 0.0 {
-            diffusion::noise::perturbed(draw, perturbation, &batch.noise[range.clone()], &mut batch.mixed[range]);
-        }
+        draw_noise(&train.noise, draw, range, batch);
         batch.timesteps.push(distribution(&train.noise, dataset).draw(draw, train.noise.min_timestep..=train.noise.max_timestep));
         let caption = run.dataset.caption(picked.item, seed, epoch, picked.occurrence);
         let chunks = run.text.chunks();
@@ -93,6 +90,15 @@ pub fn fill(run: &Prepared, caches: &Caches, epoch: u64, number: u64, picked: &d
     Ok(open)
 }
 
+/// The noise of one item, whose latents are there unless the VAE still has to encode them.
+fn draw_noise(config: &NoiseConfig, draw: Draw, range: Range<usize>, batch: &mut Batch) {
+    let (latent, noise) = (&batch.latents[range.clone()], &mut batch.noise[range.clone()]);
+    diffusion::noise::training_noise(draw, batch.form.size, &noise_shape(config), latent, noise);
+    if config.ip_noise_gamma > 0.0 {
+        diffusion::noise::perturbed(draw, config.ip_noise_gamma as f32, noise, &mut batch.mixed[range]);
+    }
+}
+
 /// The numbers that an item's sample of its latents is drawn with.
 fn latent_rng(seed: u64, number: u64, position: usize) -> Rng {
     Rng::new(seed, "latent sample", &[number, position as u64])
@@ -112,16 +118,23 @@ pub fn encode(run: &Prepared, number: u64, pictures: &[(usize, Rgb)], session: &
     let item = batch.latents.len() / batch.form.batch.max(1);
     for (position, picture) in pictures {
         let moments = latents::encode(&[picture], &run.model, session)?;
-        let out = &mut batch.latents[position * item..(position + 1) * item];
+        let range = position * item..(position + 1) * item;
+        let out = &mut batch.latents[range.clone()];
         let mut rng = latent_rng(run.config.seed, number, *position);
         moments.first().and_then(|moments| latents::draw(moments, &mut rng, out)).context("the VAE's encoder gave no moments")?;
+        if run.config.train.noise.adaptive_noise_scale != 0.0 {
+            // Drawn before the latents were there.
+            let draw = Draw { seed: run.config.seed, step: number, item: *position as u64 };
+            draw_noise(&run.config.train.noise, draw, range, batch);
+        }
     }
     Ok(())
 }
 
 fn noise_shape(noise: &NoiseConfig) -> NoiseShape {
     let pyramid = Pyramid { iterations: noise.multires_noise_iterations, discount: noise.multires_noise_discount as f32 };
-    NoiseShape { offset: noise.noise_offset as f32, pyramid: (pyramid.iterations > 0).then_some(pyramid) }
+    let (offset, adaptive) = (noise.noise_offset as f32, noise.adaptive_noise_scale as f32);
+    NoiseShape { offset, adaptive, pyramid: (pyramid.iterations > 0).then_some(pyramid) }
 }
 
 /// How the timesteps of a dataset's items are spread.

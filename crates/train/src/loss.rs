@@ -1,6 +1,7 @@
 //! What decides a step's mathematics beside the batch: the error, and how much timesteps weigh.
 
 use config::{LossConfig, LossType};
+use diffusion::weighting::like_noise_prediction;
 use diffusion::{Bell, Huber, HuberSchedule, NoiseSchedule, Weighting};
 use graph::ops;
 
@@ -8,6 +9,8 @@ use graph::ops;
 pub struct Loss {
     pub schedule: NoiseSchedule,
     pub weighting: Weighting,
+    /// Timesteps of a model that predicts v weigh as those of one that predicts ε.
+    pub like_noise_prediction: bool,
     /// A weight for each timestep beside that; empty: all the same.
     pub by_timestep: Vec<f64>,
     pub kind: LossType,
@@ -39,6 +42,7 @@ impl Loss {
         };
         Loss {
             weighting,
+            like_noise_prediction: config.scale_v_pred_loss_like_noise_pred,
             by_timestep: bell.map(|bell| bell.weights(schedule.timesteps())).unwrap_or_default(),
             kind: config.loss_type,
             huber: Huber { schedule: huber_schedule, c: config.huber_c, scale: config.huber_scale },
@@ -52,6 +56,7 @@ impl Loss {
         Loss {
             schedule,
             weighting: Weighting::Even,
+            like_noise_prediction: false,
             by_timestep: Vec::new(),
             kind: LossType::Mse,
             huber: Huber { schedule: HuberSchedule::Constant, c: 1.0, scale: 1.0 },
@@ -61,8 +66,9 @@ impl Loss {
 
     /// Weight of the loss at a timestep.
     pub fn weight(&self, timestep: usize) -> f64 {
-        let by_snr = self.weighting.weight(self.schedule.prediction(), self.schedule.snr(timestep));
-        by_snr * self.by_timestep.get(timestep).copied().unwrap_or(1.0)
+        let snr = self.schedule.snr(timestep);
+        let like_noise = if self.like_noise_prediction { like_noise_prediction(snr) } else { 1.0 };
+        self.weighting.weight(self.schedule.prediction(), snr) * like_noise * self.by_timestep.get(timestep).copied().unwrap_or(1.0)
     }
 
     /// c of the pseudo-Huber error at a timestep.
@@ -129,6 +135,8 @@ mod tests {
             assert_eq!(loss(train).weighting, weighting);
             assert_eq!(loss(train).weight(10), weighting.weight(Prediction::Epsilon, schedule.snr(10)));
         }
+        let both = loss("min_snr_gamma: 5, scale_v_pred_loss_like_noise_pred: true").weight(10);
+        assert_eq!(both, loss("min_snr_gamma: 5").weight(10) * like_noise_prediction(schedule.snr(10)));
         let (bell, half) = (loss("linear_timesteps: true"), loss("linear_timesteps2: true"));
         assert!(bell.weight(500) > 1.3 && bell.weight(0) < 0.1 && bell.weight(998) < 0.1);
         assert!(half.weight(0) == half.weight(400) && half.weight(998) < 0.1);

@@ -61,6 +61,11 @@ impl Prepared {
         notices.extend(model.warnings.iter().cloned());
         check_buckets(&config, &model)?;
         check_timesteps(config.train.noise.max_timestep, &model.schedule)?;
+        ensure!(
+            !config.train.loss.scale_v_pred_loss_like_noise_pred || model.schedule.prediction() == Prediction::Velocity,
+            "train.scale_v_pred_loss_like_noise_pred: true is for models that predict v, and this one predicts noise: remove the key, or \
+             set model.prediction_type to v_prediction if that is what it predicts"
+        );
         reporter.report(Event::Begin { what: "scanning pictures", total: config.datasets.len() as u64 });
         let options: Vec<DatasetOptions> = config.datasets.iter().map(|d| dataset_options(d, &model)).collect();
         let dataset = Dataset::build(&options)?;

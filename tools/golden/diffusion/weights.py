@@ -36,7 +36,21 @@ def weights(prediction, bars):
             for name, share in [("min_snr", hard), ("soft_min_snr", soft)]:
                 # In ε the quotient is 0/0 at SNR 0, and its limit 1.
                 out[f"{name} {gamma}"] = np.where(divisor > 0, share / np.where(divisor > 0, divisor, 1), 1.0)
+    if velocity:
+        limited = np.minimum(snr, 1000)
+        out["like_noise"] = limited / (limited + 1)
     return {name: values[TIMESTEPS].tolist() for name, values in out.items()}
+
+
+def offsets():
+    """Strengths of the noise offset by channel: max(0, offset + scale · |mean of the channel|). Latents are [pixels, channels]."""
+    rng = np.random.default_rng(5)
+    out = []
+    for offset, scale in [(0.05, 0.0), (0.05, 0.01), (0.1, -0.05), (0.0, 0.3)]:
+        latent = rng.normal(rng.normal(0, 2, 4), 1, (35, 4)).astype(np.float32)
+        strengths = np.maximum(0, offset + scale * np.abs(latent.astype(np.float64).mean(axis=0)))
+        out.append({"offset": offset, "scale": scale, "latent": latent.ravel().tolist(), "strengths": strengths.tolist()})
+    return out
 
 
 def thresholds(bars, c, scale):
@@ -85,7 +99,7 @@ def main():
         cases.append({"config": config, "weights": weights(prediction, bars),
                       "thresholds": {f"{c} {scale}": thresholds(bars, c, scale) for c, scale in [(0.1, 1.0), (0.01, 2.0)]}})
     fixture = {"script": "tools/golden/diffusion/weights.py", "numpy": np.__version__, "timesteps": TIMESTEPS, "cases": cases,
-               "bells": bells(), "quantiles": quantiles()}
+               "bells": bells(), "quantiles": quantiles(), "offsets": offsets()}
     TARGET.write_text(json.dumps(fixture))
     print(f"{TARGET}: {len(cases)} cases, {TARGET.stat().st_size} bytes")
 

@@ -166,6 +166,9 @@ fn flags_that_mean_something_together_are_read_together() {
     assert_eq!((with("--min_timestep 100 --max_timestep 1000").0.train.noise.max_timestep), 999);
     assert_eq!(with("--save_every_n_steps 100 --save_last_n_steps 250").0.save.max_step_saves_to_keep, 3);
     assert_eq!(with("--network_module lycoris.kohya --network_args algo=locon conv_dim=4").0.network.conv, 4);
+    let velocity = with("--v2 --v_parameterization --scale_v_pred_loss_like_noise_pred --noise_offset 0.05 --adaptive_noise_scale -0.01");
+    assert!(velocity.0.train.loss.scale_v_pred_loss_like_noise_pred);
+    assert_eq!(velocity.0.train.noise.adaptive_noise_scale, -0.01);
     assert_eq!(with("--mixed_precision fp16").0.train.dtype, base::DType::F16);
     let buckets = with("--enable_bucket --bucket_no_upscale --loss_type l2 --prior_loss_weight 1").0.datasets.remove(0);
     assert_eq!((buckets.bucket_scheme, buckets.bucket_no_upscale), (crate::BucketScheme::List, true));
@@ -236,6 +239,8 @@ mixed_precision = "bf16"
 multires_noise_discount = 0.3
 network_args = []
 network_module = "networks.lora"
+noise_offset = 0.05
+adaptive_noise_scale = 0.01
 noise_offset_type = "Original"
 optimizer_args = [ "weight_decay=0.01" ]
 optimizer_type = "AdamW8bit"
@@ -266,6 +271,7 @@ fn a_settings_file_of_a_gui_is_read_with_its_sections_and_prompts() {
     let config = crate::load(result.yaml.as_bytes(), "c.yaml", &[]).unwrap().config;
     assert_eq!((config.name.as_str(), config.train.steps, config.train.text_encoder_lr), ("gui", 1600, 1e-4));
     assert_eq!((config.datasets[0].bucket_scheme, config.datasets[0].bucket_no_upscale), (crate::BucketScheme::List, true));
+    assert_eq!((config.train.noise.noise_offset, config.train.noise.adaptive_noise_scale), (0.05, 0.01));
     let samples = &config.sample.samples;
     assert_eq!((samples.len(), samples[0].height, samples[0].neg.as_str(), samples[0].sample_steps), (2, 768, "blurry", 25));
     assert_eq!((samples[1].prompt.as_str(), samples[1].sample_steps, config.sample.sample_every), ("a dog", 30, 50));

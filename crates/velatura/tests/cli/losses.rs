@@ -32,6 +32,7 @@ fn every_kind_of_loss_noise_and_timestep_trains_resumes_and_makes_a_difference()
         ("soft", json!({"soft_min_snr_gamma": 5})),
         ("debiased", json!({"debiased_estimation_loss": true})),
         ("pyramid", json!({"multires_noise_iterations": 6, "multires_noise_discount": 0.3, "noise_offset": 0.05})),
+        ("adaptive", json!({"noise_offset": 0, "adaptive_noise_scale": 0.1})),
         ("perturbed", json!({"ip_noise_gamma": 0.1})),
         ("sigmoid", json!({"timestep_type": "sigmoid", "logit_mean": 0.5})),
         ("content", json!({"content_or_style": "content"})),
@@ -54,6 +55,35 @@ fn zero_terminal_snr_trains_a_velocity_model_at_pure_noise_and_is_refused_for_ep
     let config = place.config("wrong", json!({"train": {"zero_terminal_snr": true}, "model": {"prediction_type": "epsilon"}}));
     let error = place.run(&["plan", &config]).error();
     assert!(error.contains("train.zero_terminal_snr") && error.contains("v-prediction"), "{error}");
+}
+
+#[test]
+fn a_loss_like_that_of_noise_prediction_is_for_models_that_predict_v() {
+    let place = Place::new("sd21");
+    let with = |scaled: bool| json!({"train": {"scale_v_pred_loss_like_noise_pred": scaled, "steps": 2}, "model": {"prediction_type": "v_prediction"}});
+    let [scaled, plain] = [true, false].map(|scaled| {
+        place.train(&format!("{scaled}"), with(scaled));
+        place.rows(&format!("{scaled}")).iter().map(|row| row.loss.unwrap()).collect::<Vec<_>>()
+    });
+    // Both draw the same timestep first, and SNR/(SNR + 1) is less than 1 at each.
+    assert!(scaled[0] < plain[0] && scaled[0] > 0.0, "{scaled:?} {plain:?}");
+    let mut wrong = with(true);
+    wrong["model"]["prediction_type"] = json!("epsilon");
+    let error = place.run(&["plan", &place.config("wrong", wrong)]).error();
+    assert!(error.contains("train.scale_v_pred_loss_like_noise_pred") && error.contains("model.prediction_type"), "{error}");
+}
+
+/// The offset follows the latents, which the VAE makes after the noise was drawn if they are not cached.
+#[test]
+fn an_adaptive_offset_is_the_same_with_and_without_cached_latents() {
+    let place = Place::new("sd15");
+    let train = json!({"noise_offset": 0.1, "adaptive_noise_scale": 0.5, "ip_noise_gamma": 0.1, "batch_size": 2});
+    for (name, cached) in [("cached", true), ("fresh", false)] {
+        place.train(name, json!({"train": train, "datasets": [{"cache_latents": cached, "cache_latents_to_disk": cached}]}));
+    }
+    let losses = |name: &str| place.rows(name).iter().map(|row| row.loss.unwrap()).collect::<Vec<_>>();
+    let away = losses("cached").iter().zip(losses("fresh")).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
+    assert!(away < 1e-4, "{away}");
 }
 
 #[test]
