@@ -10,14 +10,14 @@ use crate::state::{self, Manifest, State};
 use crate::step::Trainer;
 use anyhow::{Context, Result};
 use base::DType;
-use config::Checkpointing;
+use config::{Checkpointing, DatasetConfig, HuberSchedule, LossType, RunConfig, TrainConfig};
 use diffusion::Prediction;
 use engine::session::ParamPlace;
 use models::Module;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weights::lora::Layout;
-use weights::metadata::Facts;
+use weights::metadata::{Facts, HuberFacts, MultiresNoise, Objective};
 
 /// Tags of a dataset that are counted in the metadata.
 const MOST_TAGS: usize = 10_000;
@@ -124,8 +124,9 @@ impl Saver<'_> {
             gradient_accumulation_steps: train.gradient_accumulation as u64,
             gradient_checkpointing: train.gradient_checkpointing != Checkpointing::All(false),
             mixed_precision: mixed_precision(train.dtype).to_string(),
-            noise_offset: (train.noise.noise_offset > 0.0).then_some(train.noise.noise_offset),
-            min_snr_gamma: (train.loss.min_snr_gamma > 0.0).then_some(train.loss.min_snr_gamma),
+            objective: objective(train),
+            caption_dropout_rate: shared(config, |dataset| dataset.caption.caption_dropout_rate),
+            caption_tag_dropout_rate: shared(config, |dataset| dataset.caption.token_dropout_rate),
             clip_skip: (config.model.clip_skip > 1).then_some(config.model.clip_skip as u64),
             resolution: [side(|b| b.width), side(|b| b.height)],
             num_train_images: run.batches.pictures_per_epoch(),
@@ -149,6 +150,44 @@ impl Saver<'_> {
             .map(|(i, d)| (d.folder_path.display().to_string(), self.run.dataset.tag_frequency(i, MOST_TAGS).into_iter().collect()))
             .collect()
     }
+}
+
+/// What the run minimises, for programs that know sd-scripts.
+fn objective(train: &TrainConfig) -> Objective {
+    let (loss, noise) = (&train.loss, &train.noise);
+    let on = |value: f64| (value != 0.0).then_some(value);
+    let huber = match loss.huber_schedule {
+        HuberSchedule::Constant => "constant",
+        HuberSchedule::Exponential => "exponential",
+        HuberSchedule::Snr => "snr",
+    };
+    let huber = HuberFacts { schedule: huber.to_string(), c: loss.huber_c, scale: loss.huber_scale };
+    let (name, huber) = match loss.loss_type {
+        LossType::Mse => ("l2", None),
+        LossType::Mae => ("l1", None),
+        LossType::Huber => ("huber", Some(huber)),
+        LossType::SmoothL1 => ("smooth_l1", Some(huber)),
+        LossType::PseudoHuber => ("pseudo_huber", Some(huber)),
+    };
+    let multires = MultiresNoise { iterations: noise.multires_noise_iterations, discount: noise.multires_noise_discount };
+    Objective {
+        loss_type: name.to_string(),
+        huber,
+        min_snr_gamma: on(loss.min_snr_gamma),
+        debiased_estimation: loss.debiased_estimation_loss,
+        prior_loss_weight: loss.reg_weight,
+        noise_offset: on(noise.noise_offset),
+        adaptive_noise_scale: on(noise.adaptive_noise_scale),
+        multires_noise: (multires.iterations > 0).then_some(multires),
+        ip_noise_gamma: on(noise.ip_noise_gamma),
+        zero_terminal_snr: noise.zero_terminal_snr,
+    }
+}
+
+/// What all datasets agree on.
+fn shared(config: &RunConfig, of: fn(&DatasetConfig) -> f64) -> Option<f64> {
+    let first = of(config.datasets.first()?);
+    config.datasets.iter().all(|dataset| of(dataset) == first).then_some(first)
 }
 
 /// The name of a type of activations among sd-scripts' metadata.

@@ -50,8 +50,10 @@ pub struct Facts {
     pub gradient_accumulation_steps: u64,
     pub gradient_checkpointing: bool,
     pub mixed_precision: String,
-    pub noise_offset: Option<f64>,
-    pub min_snr_gamma: Option<f64>,
+    pub objective: Objective,
+    /// Where all datasets have the same.
+    pub caption_dropout_rate: Option<f64>,
+    pub caption_tag_dropout_rate: Option<f64>,
     pub clip_skip: Option<u64>,
     /// [width, height] in pixels.
     pub resolution: [u64; 2],
@@ -67,10 +69,41 @@ pub struct Facts {
     pub comment: Option<String>,
 }
 
+/// What was minimised, in sd-scripts' words.
+#[derive(Clone, Debug, Default)]
+pub struct Objective {
+    /// `l2`, `l1`, `huber`, `smooth_l1`, or another program's name of a loss that sd-scripts lacks.
+    pub loss_type: String,
+    pub huber: Option<HuberFacts>,
+    pub min_snr_gamma: Option<f64>,
+    pub debiased_estimation: bool,
+    pub prior_loss_weight: f64,
+    pub noise_offset: Option<f64>,
+    pub adaptive_noise_scale: Option<f64>,
+    pub multires_noise: Option<MultiresNoise>,
+    pub ip_noise_gamma: Option<f64>,
+    pub zero_terminal_snr: bool,
+}
+
+/// How the threshold of a Huber loss was chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HuberFacts {
+    pub schedule: String,
+    pub c: f64,
+    pub scale: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MultiresNoise {
+    pub iterations: usize,
+    pub discount: f64,
+}
+
 /// The metadata of a finished (or saved) LoRA.
 pub fn build(facts: &Facts) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     training_record(facts, &mut out);
+    objective_record(&facts.objective, &mut out);
     dataset_record(facts, &mut out);
     model_spec(facts, &mut out);
     out.retain(|_, value| !value.is_empty());
@@ -121,12 +154,30 @@ fn training_record(facts: &Facts, out: &mut BTreeMap<String, String>) {
     put(out, "ss_gradient_accumulation_steps", facts.gradient_accumulation_steps);
     put(out, "ss_gradient_checkpointing", python_bool(facts.gradient_checkpointing));
     put(out, "ss_mixed_precision", &facts.mixed_precision);
-    put_some(out, "ss_noise_offset", facts.noise_offset);
-    put_some(out, "ss_min_snr_gamma", facts.min_snr_gamma);
+    put_some(out, "ss_caption_dropout_rate", facts.caption_dropout_rate);
+    put_some(out, "ss_caption_tag_dropout_rate", facts.caption_tag_dropout_rate);
     put_some(out, "ss_clip_skip", facts.clip_skip);
     put_some(out, "ss_training_started_at", facts.started_at);
     put_some(out, "ss_training_finished_at", facts.finished_at);
     put_some(out, "ss_training_comment", facts.comment.as_ref());
+}
+
+fn objective_record(objective: &Objective, out: &mut BTreeMap<String, String>) {
+    put(out, "ss_loss_type", &objective.loss_type);
+    if let Some(huber) = &objective.huber {
+        put(out, "ss_huber_schedule", &huber.schedule);
+        put(out, "ss_huber_c", huber.c);
+        put(out, "ss_huber_scale", huber.scale);
+    }
+    put_some(out, "ss_min_snr_gamma", objective.min_snr_gamma);
+    put(out, "ss_debiased_estimation", python_bool(objective.debiased_estimation));
+    put(out, "ss_prior_loss_weight", objective.prior_loss_weight);
+    put_some(out, "ss_noise_offset", objective.noise_offset);
+    put_some(out, "ss_adaptive_noise_scale", objective.adaptive_noise_scale);
+    put_some(out, "ss_multires_noise_iterations", objective.multires_noise.map(|noise| noise.iterations));
+    put_some(out, "ss_multires_noise_discount", objective.multires_noise.map(|noise| noise.discount));
+    put_some(out, "ss_ip_noise_gamma", objective.ip_noise_gamma);
+    put(out, "ss_zero_terminal_snr", python_bool(objective.zero_terminal_snr));
 }
 
 fn dataset_record(facts: &Facts, out: &mut BTreeMap<String, String>) {
@@ -273,6 +324,46 @@ mod tests {
         }
         let v = build(&Facts { family: Some(Family::Sd2), v_prediction: true, ..facts() });
         assert_eq!((v["ss_base_model_version"].as_str(), v["ss_v2"].as_str()), ("sd_v2_v", "True"));
+    }
+
+    #[test]
+    fn the_objective_has_sd_scripts_names_and_says_nothing_of_what_was_off() {
+        let out = build(&facts());
+        let kin = ["huber", "snr_gamma", "noise_offset", "adaptive", "multires", "ip_noise", "dropout"];
+        assert!(out.keys().all(|key| !kin.iter().any(|word| key.contains(word))), "{out:?}");
+        assert_eq!((out["ss_zero_terminal_snr"].as_str(), out["ss_debiased_estimation"].as_str()), ("False", "False"));
+        let objective = Objective {
+            loss_type: "smooth_l1".to_owned(),
+            huber: Some(HuberFacts { schedule: "exponential".to_owned(), c: 0.1, scale: 1.0 }),
+            min_snr_gamma: Some(5.0),
+            debiased_estimation: true,
+            prior_loss_weight: 0.5,
+            noise_offset: Some(0.05),
+            adaptive_noise_scale: Some(-0.01),
+            multires_noise: Some(MultiresNoise { iterations: 6, discount: 0.3 }),
+            ip_noise_gamma: Some(0.1),
+            zero_terminal_snr: true,
+        };
+        let out = build(&Facts { objective, caption_dropout_rate: Some(0.1), caption_tag_dropout_rate: Some(0.0), ..facts() });
+        for (key, value) in [
+            ("ss_loss_type", "smooth_l1"),
+            ("ss_huber_schedule", "exponential"),
+            ("ss_huber_c", "0.1"),
+            ("ss_huber_scale", "1"),
+            ("ss_min_snr_gamma", "5"),
+            ("ss_debiased_estimation", "True"),
+            ("ss_prior_loss_weight", "0.5"),
+            ("ss_noise_offset", "0.05"),
+            ("ss_adaptive_noise_scale", "-0.01"),
+            ("ss_multires_noise_iterations", "6"),
+            ("ss_multires_noise_discount", "0.3"),
+            ("ss_ip_noise_gamma", "0.1"),
+            ("ss_zero_terminal_snr", "True"),
+            ("ss_caption_dropout_rate", "0.1"),
+            ("ss_caption_tag_dropout_rate", "0"),
+        ] {
+            assert_eq!(out.get(key).map(String::as_str), Some(value), "{key}");
+        }
     }
 
     #[test]

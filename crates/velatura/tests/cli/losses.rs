@@ -43,6 +43,20 @@ fn every_kind_of_loss_noise_and_timestep_trains_resumes_and_makes_a_difference()
         trains(&place, name, json!({"train": train}));
         assert!(losses(&place, name).iter().zip(losses(&place, "plain")).any(|(a, b)| *a != b), "{name} changes nothing");
     }
+    let said = |name: &str, key: &str| place.lora(&format!("{name} whole/run/run.safetensors")).metadata.get(key).cloned();
+    for (name, key, value) in [
+        ("plain", "ss_loss_type", "l2"),
+        ("huber", "ss_loss_type", "huber"),
+        ("huber", "ss_huber_c", "0.2"),
+        ("smooth", "ss_huber_schedule", "exponential"),
+        ("pyramid", "ss_multires_noise_iterations", "6"),
+        ("adaptive", "ss_adaptive_noise_scale", "0.1"),
+        ("perturbed", "ss_ip_noise_gamma", "0.1"),
+        ("debiased", "ss_debiased_estimation", "True"),
+    ] {
+        assert_eq!(said(name, key).as_deref(), Some(value), "{key} of {name}");
+    }
+    assert_eq!(said("plain", "ss_huber_c"), None);
 }
 
 #[test]
