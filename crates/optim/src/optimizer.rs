@@ -220,6 +220,38 @@ mod tests {
         }
     }
 
+    /// State is found by the parameters' names, wherever they lie. What is summed over all of them is then summed in another order.
+    #[test]
+    fn every_optimizer_takes_a_state_whose_parameters_lay_in_another_order() {
+        const SPLIT: usize = 6 * 5;
+        let shape = |name: &str| if name == "a" { Shape::from([6, 5]) } else { Shape::from([7, 3]) };
+        let draw = |names: [&str; 2], step: u64| {
+            let each = names.map(|name| {
+                let mut values = vec![0.0; shape(name).elements()];
+                base::Rng::new(9, name, &[step]).fill_normal(&mut values);
+                values
+            });
+            each.concat()
+        };
+        for entry in OPTIMIZERS {
+            let make = |names: [&str; 2]| {
+                let layout = Layout::uniform(names.map(|name| (name.to_string(), shape(name)))).unwrap();
+                Optimizer::new(choose(entry.name, &Map::new()).unwrap(), layout, 1e-2, None).unwrap()
+            };
+            let (mut first, mut params) = (make(["a", "b"]), draw(["a", "b"], 100));
+            (0..3).for_each(|step| first.step(&mut params, &draw(["a", "b"], step), 1e-2));
+            let (mut second, mut turned) = (make(["b", "a"]), [&params[SPLIT..], &params[..SPLIT]].concat());
+            second.load_state(&first.state()).unwrap();
+            let before = params.clone();
+            first.step(&mut params, &draw(["a", "b"], 3), 1e-2);
+            second.step(&mut turned, &draw(["b", "a"], 3), 1e-2);
+            let back = [&turned[turned.len() - SPLIT..], &turned[..turned.len() - SPLIT]].concat();
+            let moved = params.iter().zip(&before).map(|(p, b)| (p - b).abs()).fold(0.0, f32::max);
+            let away = params.iter().zip(&back).map(|(p, b)| (p - b).abs()).fold(0.0, f32::max);
+            assert!(moved > 0.0 && away <= 1e-6, "{}: {away} away, after a step of {moved}", entry.name);
+        }
+    }
+
     /// With the settings that change what is kept.
     #[test]
     fn other_settings_resume_bit_for_bit_too() {

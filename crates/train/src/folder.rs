@@ -77,6 +77,18 @@ impl RunFolder {
         self.path.join(format!("{}_{step:09}.safetensors", self.name))
     }
 
+    /// Keeps the LoRA of a finished run of `step` steps, which is to be trained on, beside what will take its name. Returns its new file,
+    /// unless there is nothing to keep.
+    pub fn keep_finished(&self, step: u64) -> Result<Option<PathBuf>> {
+        let (finished, kept) = (self.final_lora(), self.step_lora(step));
+        if !finished.exists() || kept.exists() {
+            return Ok(None);
+        }
+        let mut from = File::open(&finished).with_context(|| format!("can't open {}", finished.display()))?;
+        base::fs::write_atomic_with(&kept, |to| Ok(std::io::copy(&mut from, to).map(drop)?))?;
+        Ok(Some(kept))
+    }
+
     /// Whether a run has left LoRA files here.
     pub fn has_loras(&self) -> bool {
         self.final_lora().exists() || !self.steps().is_empty()

@@ -72,6 +72,14 @@ fn train_in(
         reporter.report(Event::Notice(format!("this run is complete already: {} of {} steps are done", state.manifest.step, run.steps)));
         return Ok(Finished { lora: folder.final_lora(), steps: state.manifest.step, ran: 0, skipped: 0 });
     }
+    if let Some(manifest) = saved.as_ref().map(|state| &state.manifest).filter(|m| m.step == m.total_steps) {
+        match folder.keep_finished(manifest.step) {
+            Ok(kept) => {
+                kept.into_iter().for_each(|path| reporter.report(Event::Notice(format!("the finished LoRA stays as {}", path.display()))))
+            }
+            Err(error) => reporter.report(Event::Warning(format!("the finished LoRA will be replaced at the end of this run: {error:#}"))),
+        }
+    }
     if saved.is_none() {
         // Here too, so that a LoRA to start from that does not fit is found before everything is encoded.
         run.first_factors()?;

@@ -75,6 +75,83 @@ fn a_finished_run_says_so_and_a_longer_one_goes_on() {
     place.assert_same_run("whole", "grown");
 }
 
+/// Files of a folder whose names begin so, in order.
+fn names(place: &Place, folder: &str, start: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(place.path(folder)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.filter(|name| name.starts_with(start)).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_run_that_is_made_longer_twice_has_the_rates_files_and_bits_of_one_that_always_was_so_long() {
+    let place = Place::new("sd15");
+    let change = |steps: u64| {
+        let train = json!({"steps": steps, "batch_size": 2, "lr_scheduler": "constant_with_warmup", "lr_warmup_steps": 12});
+        json!({"train": train, "save": {"save_every": 2}, "network": {"dropout": 0.1}})
+    };
+    place.train("grown", change(10));
+    let finished = place.lora("grown/run/run.safetensors").modules;
+    for steps in [14, 18] {
+        let config = place.config("grown", change(steps));
+        let done = place.run(&["train", &config, "--resume"]).good();
+        assert!(done.stderr.contains("stays as") && done.stderr.contains(&format!("run_{:09}.safetensors", steps - 4)), "{}", done.stderr);
+        if steps == 14 {
+            assert!(place.lora("grown/run/run_000000010.safetensors").modules == finished, "the finished LoRA is lost");
+        }
+    }
+    place.train("whole", change(18));
+    place.assert_same_run("whole", "grown");
+    for (folder, start) in [("run", "run"), ("run/state", "0")] {
+        let [grown, whole] = ["grown", "whole"].map(|file| names(&place, &format!("{file}/{folder}"), start));
+        assert_eq!(grown, whole);
+    }
+}
+
+#[test]
+fn pictures_that_are_added_before_a_resume_are_announced_and_the_rate_does_not_leap() {
+    let place = Place::new("sd15");
+    let change = json!({"train": {"steps": null, "epochs": 6, "lr_scheduler": "cosine"}, "save": {"save_every": 7}});
+    let config = place.config("fed", change);
+    place.run_until(&["train", &config], "fed", 20, "KILL");
+    let done = place.rows("fed").len() / 7 * 7;
+    for i in 0..3u8 {
+        let picture = image::RgbImage::from_fn(64, 64, |x, y| image::Rgb([x as u8 * 3, y as u8, i * 80]));
+        picture.save(place.path(&format!("pictures/new{i}.png"))).unwrap();
+        place.write(&format!("pictures/new{i}.txt"), "a new pattern");
+    }
+    let resumed = place.run(&["train", &config, "--resume"]).good();
+    for words in ["the pictures, buckets or batches differ", "config 60 steps, saved 42", "goes on from"] {
+        assert!(resumed.stderr.contains(words), "{words}: {}", resumed.stderr);
+    }
+    let rows = place.rows("fed");
+    assert_eq!(rows.len(), 60);
+    assert!(rows.windows(2).all(|pair| pair[1].lr <= pair[0].lr && pair[0].lr - pair[1].lr < 0.06e-3), "the rate leaps");
+    assert!(rows[done..].iter().any(|row| row.files.iter().any(|file| file.starts_with("new"))));
+}
+
+#[test]
+fn killed_while_it_saves_it_goes_on_from_a_whole_state() {
+    let place = Place::new("sd15");
+    let change = |steps: u64| json!({"train": {"steps": steps}, "save": {"save_every": 1, "max_step_saves_to_keep": 2}});
+    let config = place.config("killed", change(100_000));
+    // It saves after each step, so most kills come while it does.
+    for rows in [2, 5, 9, 12, 16, 21] {
+        let killed = place.run_until(&["train", &config, "--resume"], "killed", rows, "KILL");
+        assert_eq!(killed.status, None, "{}", killed.stderr);
+    }
+    let steps = place.rows("killed").len() as u64 + 2;
+    let config = place.config("killed", change(steps));
+    let resumed = place.run(&["train", &config, "--resume"]).good();
+    assert!(!resumed.stderr.contains("can't be used"), "{}", resumed.stderr);
+    place.train("whole", change(steps));
+    place.assert_same_run("whole", "killed");
+    for (folder, start) in [("run", "run"), ("run", ".run"), ("run/state", "0"), ("run/state", ".")] {
+        let [killed, whole] = ["killed", "whole"].map(|file| names(&place, &format!("{file}/{folder}"), start));
+        assert_eq!(killed, whole, "{folder}/{start}");
+    }
+}
+
 #[test]
 fn old_checkpoints_go_by_number_and_foreign_files_stay() {
     let place = Place::new("sd15");
@@ -84,15 +161,9 @@ fn old_checkpoints_go_by_number_and_foreign_files_stay() {
     }
     place.train("keep", json!({"train": {"steps": 11}, "save": {"save_every": 1, "max_step_saves_to_keep": 2}}));
     assert!(foreign.iter().all(|file| place.exists(file)));
-    let names = |folder: &str, start: &str| -> Vec<String> {
-        let entries = std::fs::read_dir(place.path(folder)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = entries.filter(|name| name.starts_with(start)).collect();
-        names.sort();
-        names
-    };
-    assert_eq!(names("keep/run", "run_0"), ["run_000000009.safetensors", "run_000000010.safetensors"]);
-    assert_eq!(names("keep/run/state", "0"), ["000000010", "000000011"]);
-    assert!(names("keep/run", ".run").is_empty() && names("keep/run/state", ".").is_empty());
+    assert_eq!(names(&place, "keep/run", "run_0"), ["run_000000009.safetensors", "run_000000010.safetensors"]);
+    assert_eq!(names(&place, "keep/run/state", "0"), ["000000010", "000000011"]);
+    assert!(names(&place, "keep/run", ".run").is_empty() && names(&place, "keep/run/state", ".").is_empty());
 }
 
 #[test]
