@@ -13,6 +13,34 @@ fn case(op: impl Into<Op>, inputs: Vec<(Meta, Fill)>) -> Case {
     Case::new(op, inputs)
 }
 
+/// 3×3 convolutions with several blocks of channels, several groups of tiles, tiles that overlap the edge, and panels that are not full:
+/// batch, output, channels in and out, and padding.
+const CONVOLUTIONS: [([usize; 3], [usize; 2], Padding); 3] = [
+    ([2, 15, 18], [140, 50], Padding::same(1)),
+    ([1, 39, 41], [33, 32], Padding::same(0)),
+    ([3, 9, 14], [40, 67], Padding { top: 0, bottom: 2, left: 2, right: 1 }),
+];
+
+/// x, or the gradient of the output, and the kernel.
+fn convolution(types: CaseTypes, [batch, height, width]: [usize; 3], channels: usize, kernel: [usize; 2]) -> Vec<(Meta, Fill)> {
+    let fan_in = (9 * kernel[1]) as f32;
+    let kernel = Meta::new(Shape::new(&[kernel[0], 3, 3, kernel[1]]), types.weight);
+    vec![tensor(&[batch, height, width, channels], types.activation), (kernel, Fill::Normal(1.0 / fan_in.sqrt()))]
+}
+
+fn forward(types: CaseTypes, ([batch, height, width], [from, to], padding): ([usize; 3], [usize; 2], Padding)) -> Case {
+    let size = [batch, height + 2 - padding.top - padding.bottom, width + 2 - padding.left - padding.right];
+    let mut inputs = convolution(types, size, from, [to, from]);
+    inputs.push(tensor(&[to], DType::F32));
+    case(Conv2d { stride: 1, padding, bias: true, lora: None }, inputs)
+}
+
+fn backward(types: CaseTypes, (out, [from, to], padding): ([usize; 3], [usize; 2], Padding)) -> Case {
+    let size = [out[1] + 2 - padding.top - padding.bottom, out[2] + 2 - padding.left - padding.right];
+    let inputs = convolution(types, out, to, [to, from]);
+    case(Conv2dGrad { stride: 1, padding, size, input: true, lora: None }, inputs)
+}
+
 /// Large cases of `op`, by its name; none for ops whose own cases are large enough or that never are large.
 pub fn cases(op: &str, types: CaseTypes) -> Vec<Case> {
     let act = |shape: &[usize]| tensor(shape, types.activation);
@@ -31,6 +59,8 @@ pub fn cases(op: &str, types: CaseTypes) -> Vec<Case> {
         "SumTokens" => vec![case(SumTokens, vec![act(&map)]), case(SumTokens, vec![act(&[3, 900, 33])])],
         "Cast" => [DType::F32, DType::BF16, DType::F16].map(|to| case(Cast { to }, vec![act(&flat)])).into(),
         "Concat" => vec![case(Concat, vec![act(&map), act(&[2, 23, 31, 37])])],
+        "Conv2d" => CONVOLUTIONS.map(|c| forward(types, c)).into(),
+        "Conv2dGrad" => CONVOLUTIONS.map(|c| backward(types, c)).into(),
         "Geglu" => vec![case(Geglu, vec![act(&[3, 200, 2 * 131])])],
         "GegluGrad" => vec![case(GegluGrad, vec![act(&[3, 200, 131]), act(&[3, 200, 2 * 131])])],
         "GroupNorm" => [true, false]

@@ -166,6 +166,28 @@ fn overflow(name: &str, cases: Cases) {
     }
 }
 
+/// Ways to convolve that work on many pixels at once must not spread a number that is not finite.
+#[test]
+fn a_number_that_is_not_finite_goes_as_far_as_the_kernel_reaches_and_no_farther() {
+    let (mut rng, mut cpu) = (rng("reach"), cpu(2));
+    for name in ["Conv2d", "Conv2dGrad"] {
+        for case in large::cases(name, TYPES[0]).into_iter().chain(large::cases(name, TYPES[1])) {
+            for number in [f32::NAN, f32::INFINITY] {
+                let mut inputs = inputs(&case, &mut rng);
+                let at = rng.below(inputs[0].data.len() as u64) as usize;
+                inputs[0].data[at] = number;
+                let op = Isolated { op: &case.op, metas: input_metas(&case), inputs: &inputs, in_place: None };
+                let outcome = op.run(&mut cpu, &mut rng);
+                let want = &evaluate(&case.op, &inputs)[0];
+                let got = decode(&outcome.metas[0], &outcome.bytes[0]);
+                let differs = want.data.iter().zip(&got.data).position(|(w, g)| w.is_finite() != g.is_finite());
+                assert!(differs.is_none(), "{:?}: {number} in input 0 at {at}: element {differs:?} of the output", case.op);
+                assert!(want.data.iter().any(|w| !w.is_finite()), "{:?}: {number} reaches nothing", case.op);
+            }
+        }
+    }
+}
+
 macro_rules! modes {
     ($mode:ident, $($name:ident),*) => {
         mod $mode {

@@ -196,8 +196,30 @@ unsafe fn pack_plain(micro: &Micro, right: &Right, columns: &Range<usize>, numbe
     if micro.interleave.is_some() && narrow && matches!(right, Right::Rows { .. }) && right.is_even() {
         // SAFETY: as the caller promises.
         unsafe { interleave_runs(micro, right, columns, numbers, width, into) };
+    } else if micro.packed == DType::F32 && matches!(right, Right::Rows { .. }) {
+        // SAFETY: as the caller promises.
+        unsafe { pack_runs(right, columns, numbers, width, into) };
     } else {
         with_float!(right.dtype(), S => pack_rows::<S>(micro.packed, right, columns, numbers, width, into));
+    }
+}
+
+/// Packs rows as f32 run by run: within a run they are evenly spaced, and to find each anew would take longer than to pack it.
+///
+/// # Safety
+/// As [`pack_right`].
+unsafe fn pack_runs(right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
+    let Right::Rows { stride, run, .. } = right else { unreachable!("checked by the caller") };
+    let mut k = numbers.start;
+    while k < numbers.end {
+        let rows = (run - k % run).min(numbers.end - k);
+        if let Some(first) = right.row(k) {
+            let from = first.at(columns.start).pointer;
+            // SAFETY: `k` is within the panel.
+            let into = unsafe { into.add((k - numbers.start) * width).cast() };
+            with_float!(right.dtype(), S => widen_rows::<S>(from.cast(), *stride, rows, columns.len(), into, width));
+        }
+        k += rows;
     }
 }
 
@@ -296,6 +318,33 @@ unsafe fn pack_columns(
             (spare.cast_const().cast(), words * 4)
         };
         (micro.transpose)(&Transpose { from, from_stride, rows, words, into, into_stride });
+    }
+}
+
+vectorize! {
+    /// Widens `rows` rows of `exist` numbers that are `stride` apart to rows of `width`, a multiple of 16, filled up with zeros. All of it
+    /// must be valid.
+    fn widen_rows<S: Element>(from: *const S, stride: usize, rows: usize, exist: usize, into: *mut f32, width: usize) {
+        for row in 0..rows {
+            for start in (0..width).step_by(LANES) {
+                let mut line = [0.0f32; LANES];
+                // SAFETY: as the caller promises.
+                unsafe {
+                    let from = from.add(row * stride + start);
+                    if start + LANES <= exist {
+                        let stored = from.cast::<[S; LANES]>().read_unaligned();
+                        for i in 0..LANES {
+                            line[i] = stored[i].to_f32();
+                        }
+                    } else {
+                        for i in 0..exist.saturating_sub(start) {
+                            line[i] = from.add(i).read_unaligned().to_f32();
+                        }
+                    }
+                    into.add(row * width + start).cast::<[f32; LANES]>().write_unaligned(line);
+                }
+            }
+        }
     }
 }
 

@@ -4,6 +4,9 @@
 //! The input gradient is a convolution of ∂y with the flipped kernel. With stride s it falls into s² classes of input pixels, by row and
 //! column modulo s: each meets its own subset of the taps and is a product of its own.
 
+mod transform;
+mod winograd;
+
 use super::low_rank::{Backward, Branch, Forward, forward_scratch};
 use super::matmul::micro::Micro;
 use super::matmul::operand::{Left, Pixels, Right, Source, Term};
@@ -12,9 +15,10 @@ use super::matmul::{Matmul, scratch_bytes};
 use super::{Call, Kernel};
 use crate::isa::isa;
 use crate::tensor::Tensor;
-use base::Shape;
+use base::{DType, Shape};
 use graph::Meta;
 use graph::ops::{Conv2d, Conv2dGrad, Padding};
+use winograd::{Size, Winograd};
 
 /// Geometry of a convolution: a picture [height, width], its channels, the kernel, and the output.
 #[derive(Clone, Copy)]
@@ -81,6 +85,20 @@ impl Geometry {
         self.batch * self.out[0] * self.out[1]
     }
 
+    /// The sizes of Winograd's way to the output, where it is the one to take: there is no branch to add.
+    fn forward_size(&self, activation: DType, branch: bool) -> Option<Size> {
+        self.fast(Size { batch: self.batch, out: self.out, channels: self.channels, columns: self.outputs }, activation, branch)
+    }
+
+    /// The same for the input gradient.
+    fn backward_size(&self, activation: DType, branch: bool) -> Option<Size> {
+        self.fast(Size { batch: self.batch, out: self.size, channels: self.outputs, columns: self.channels }, activation, branch)
+    }
+
+    fn fast(&self, size: Size, activation: DType, branch: bool) -> Option<Size> {
+        (!branch && self.kernel == [3, 3] && self.stride == 1 && size.suits(isa(), activation)).then_some(size)
+    }
+
     /// x as the kernel meets it from each output pixel.
     fn input(&self, x: &Tensor) -> Left {
         let p = self.padding;
@@ -145,12 +163,22 @@ impl Kernel for Conv2d {
     fn scratch_bytes(&self, inputs: &[&Meta], outputs: &[&Meta]) -> u64 {
         let g = Geometry::forward(self, &inputs[0].shape, &inputs[1].shape, &outputs[0].shape);
         let rank = self.lora.map(|_| inputs[self.lora_at() + 1].shape.channels());
-        forward_scratch(Micro::of(isa(), inputs[0].dtype), g.rows(), g.outputs, g.depth(), rank) as u64
+        let fast = g.forward_size(inputs[0].dtype, rank.is_some()).map_or(0, |size| winograd::scratch_bytes(isa(), &size));
+        fast.max(forward_scratch(Micro::of(isa(), inputs[0].dtype), g.rows(), g.outputs, g.depth(), rank)) as u64
     }
 
     fn run(&self, call: &mut Call) {
         let (x, w, y) = (&call.inputs[0], &call.inputs[1], call.outputs[0]);
         let g = Geometry::forward(self, &x.meta.shape, &w.meta.shape, &y.meta.shape);
+        let bias = self.bias.then(|| call.inputs[2].pointer::<f32>().cast_const());
+        if g.forward_size(x.dtype(), self.lora.is_some()).is_some() {
+            let term = Term { left: g.input(x), right: Right::Columns { source: Source::of(w), stride: g.depth() }, depth: g.depth() };
+            let out = Target { pointer: y.bytes_pointer(), dtype: y.dtype(), row_stride: g.outputs, column_stride: 1, add: false };
+            let store = Store { bias, ..Store::to(out) };
+            if Winograd::new(&term, g.batch, g.outputs, store).is_some_and(|w| w.run(isa(), call.scratch)) {
+                return;
+            }
+        }
         Forward {
             micro: Micro::of(isa(), x.dtype()),
             rows: g.rows(),
@@ -158,7 +186,7 @@ impl Kernel for Conv2d {
             depth: g.depth(),
             x: g.input(x),
             weight: Source::of(w),
-            bias: self.bias.then(|| call.inputs[2].pointer::<f32>().cast_const()),
+            bias,
             branch: self.lora.map(|lora| Branch::new(lora, &call.inputs[self.lora_at()..])),
             y,
         }
@@ -179,6 +207,11 @@ fn input_gradient(g: &Geometry, call: &Call, low: Option<(Left, Branch)>, scratc
         let rows = g.batch * class.0.count * class.1.count;
         let store = Store { rows: g.class_rows(class), ..Store::to(target) };
         let own = g.gradient_term(class, Source::of(dy), g.outputs, w);
+        if g.backward_size(dy.dtype(), low.is_some()).is_some()
+            && Winograd::new(&own, g.batch, g.channels, store).is_some_and(|w| w.run(isa(), scratch))
+        {
+            continue;
+        }
         let product = |terms: &[Term], scratch: &mut [u8]| {
             Matmul { micro: Micro::of(isa(), dy.dtype()), rows, columns: g.channels, terms, store }.run(scratch);
         };
@@ -207,6 +240,8 @@ impl Kernel for Conv2dGrad {
                 scratch_bytes(micro, g.batch * r.count * c.count, g.channels, &[taps * g.outputs, taps * rank.unwrap_or(0)])
             };
             bytes = g.classes().map(class).max().unwrap_or(0);
+            let fast = g.backward_size(dy.dtype, rank.is_some()).map_or(0, |size| winograd::scratch_bytes(isa(), &size));
+            bytes = bytes.max(fast);
         }
         if let Some(rank) = rank {
             let backward = Backward::scratch(micro, g.rows(), g.outputs, g.depth(), g.taps(), rank);
