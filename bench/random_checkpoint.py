@@ -3,8 +3,8 @@
     python bench/random_checkpoint.py sd15|sd21 OUT.safetensors      original single-file layout
     python bench/random_checkpoint.py sdxl-blocks OUT                a diffusers folder
 
-sdxl-blocks is SDXL's UNet (blocks of 320, 640 and 1280 channels, heads of 64, transformers 2 and 10 deep, text states of 2048) without what
-SDXL adds to the time embedding, under a small text encoder of that width: the work of a step is SDXL's, in an architecture that both sides know.
+sdxl-blocks is SDXL's UNet (blocks of 320, 640 and 1280 channels, heads of 64, transformers 2 and 10 deep) in the frame of SD 2: text
+states of 1024 numbers under a small text encoder, and nothing but time in the time embedding. The work of a step is SDXL's.
 """
 import json, math, os, sys
 import torch
@@ -38,7 +38,7 @@ def sdxl_blocks(folder):
         parts = {
             "unet": UNet2DConditionModel(**SDXL_BLOCKS),
             "vae": AutoencoderKL(block_out_channels=(32,) * 4, down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4),
-            "text_encoder": CLIPTextModel(CLIPTextConfig(hidden_size=2048, intermediate_size=2048, num_hidden_layers=1, num_attention_heads=32)),
+            "text_encoder": CLIPTextModel(CLIPTextConfig(hidden_size=1024, intermediate_size=1024, num_hidden_layers=1, num_attention_heads=16)),
         }
     DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear").save_config(f"{folder}/scheduler")
     index = {"_class_name": "StableDiffusionPipeline", "scheduler": ["diffusers", "DDIMScheduler"]}
