@@ -59,6 +59,19 @@ fn converting_there_and_back_keeps_what_a_lora_does() {
 }
 
 #[test]
+fn converting_replaces_a_file_only_when_told_to() {
+    let place = Place::new("sd15");
+    place.train("first", json!({"train": {"steps": 1}}));
+    place.write("there.safetensors", "mine");
+    let arguments = ["convert", "--to", "diffusers", "first/run/run.safetensors", "there.safetensors"];
+    let error = place.run(&arguments).error();
+    assert!(error.contains("there.safetensors exists already") && error.contains("--over"), "{error}");
+    assert_eq!(place.read("there.safetensors"), b"mine");
+    place.run(&[&arguments[..], &["--over"]].concat()).good();
+    place.run(&["inspect", "there.safetensors"]).good();
+}
+
+#[test]
 fn a_run_that_starts_from_a_lora_goes_on_from_its_effect() {
     let place = Place::new("sd15");
     trained(&place);
