@@ -189,20 +189,20 @@ unsafe fn both_ways<V: Vector, L: Line<FROM, TO>, const FROM: usize, const TO: u
         // SAFETY: as the caller promises.
         unsafe {
             let first = V::load(from.at.add(c));
-            let mut half = [[first; FROM]; TO];
-            for j in 0..FROM {
+            let mut columns = [[first; TO]; FROM];
+            for (j, transformed) in columns.iter_mut().enumerate() {
                 let mut column = [first; FROM];
                 for (i, number) in column.iter_mut().enumerate() {
                     *number = V::load(from.at.add((i * FROM + j) * from.plane + c));
                 }
-                let column = L::apply(column);
-                for i in 0..TO {
-                    half[i][j] = column[i];
-                }
+                *transformed = L::apply(column);
             }
-            for (i, row) in half.into_iter().enumerate() {
-                let row = L::apply(row);
-                for (j, number) in row.into_iter().enumerate() {
+            for i in 0..TO {
+                let mut row = [first; FROM];
+                for (number, column) in row.iter_mut().zip(columns) {
+                    *number = column[i];
+                }
+                for (j, number) in L::apply(row).into_iter().enumerate() {
                     number.store(into.at.add((i * TO + j) * into.plane + c));
                 }
             }

@@ -333,12 +333,12 @@ vectorize! {
                     let from = from.add(row * stride + start);
                     if start + LANES <= exist {
                         let stored = from.cast::<[S; LANES]>().read_unaligned();
-                        for i in 0..LANES {
-                            line[i] = stored[i].to_f32();
+                        for (number, stored) in line.iter_mut().zip(stored) {
+                            *number = stored.to_f32();
                         }
                     } else {
-                        for i in 0..exist.saturating_sub(start) {
-                            line[i] = from.add(i).read_unaligned().to_f32();
+                        for (i, number) in line.iter_mut().enumerate().take(exist.saturating_sub(start)) {
+                            *number = from.add(i).read_unaligned().to_f32();
                         }
                     }
                     into.add(row * width + start).cast::<[f32; LANES]>().write_unaligned(line);
