@@ -2,6 +2,7 @@
 
 use crate::dataset::Dataset;
 use crate::decode::Rgb;
+use crate::mask::MaskSource;
 use anyhow::{Context, Result, ensure};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
@@ -27,15 +28,20 @@ impl Dataset {
         Ok(())
     }
 
-    /// Inside a dataset's folder the next scan would take the dump for pictures of the user's.
+    /// Inside a dataset's folder the next scan would take the dump for pictures of the user's; inside one of masks it would replace them.
     fn check_dump(&self, folder: &Path) -> Result<()> {
         let whole = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_path_buf());
-        for options in self.options.iter().filter(|options| options.folder.is_dir()) {
+        let pictures = self.options.iter().map(|options| ("dataset", &options.folder));
+        let masks = self.options.iter().filter_map(|options| match &options.mask.as_ref()?.source {
+            MaskSource::Folder(folder) => Some(("mask", folder)),
+            MaskSource::Alpha => None,
+        });
+        for (kind, users) in pictures.chain(masks).filter(|(_, users)| users.is_dir()) {
             ensure!(
-                !whole(folder).starts_with(whole(&options.folder)),
-                "dump_pixels: {} lies in the dataset folder {}; choose a folder outside of it",
+                !whole(folder).starts_with(whole(users)),
+                "dump_pixels: {} lies in the {kind} folder {}; choose a folder outside of it",
                 folder.display(),
-                options.folder.display()
+                users.display()
             );
         }
         Ok(())

@@ -81,9 +81,9 @@ pub fn scan(folder: &Path, recursive: bool) -> Result<Scan> {
 fn list(folder: &Path, recursive: bool, scan: &mut Scan) -> Vec<(PathBuf, String)> {
     let walk = walkdir::WalkDir::new(folder).follow_links(true).max_depth(if recursive { usize::MAX } else { 1 });
     let mut files = Vec::new();
-    for entry in
-        walk.into_iter().filter_entry(|e| e.depth() == 0 || !is_passed_over(&e.file_name().to_string_lossy(), e.file_type().is_dir()))
-    {
+    let passed_over = |name: &str, path: &Path, is_folder| is_passed_over(name, is_folder) || is_folder && is_run(path);
+    let looked_at = |e: &walkdir::DirEntry| !passed_over(&e.file_name().to_string_lossy(), e.path(), e.file_type().is_dir());
+    for entry in walk.into_iter().filter_entry(|e| e.depth() == 0 || looked_at(e)) {
         match entry {
             Ok(entry) if entry.file_type().is_dir() => scan.folders += 1,
             Ok(entry) => files.push((entry.path().to_path_buf(), relative(folder, entry.path()))),
@@ -108,6 +108,11 @@ fn is_passed_over(name: &str, is_folder: bool) -> bool {
     const FILES: [&str; 3] = ["thumbs.db", "desktop.ini", "ehthumbs.db"];
     let lower = name.to_ascii_lowercase();
     name.starts_with('.') || if is_folder { FOLDERS.contains(&lower.as_str()) } else { FILES.contains(&lower.as_str()) }
+}
+
+/// Whether it is the folder of a run, with the pictures that it drew.
+fn is_run(folder: &Path) -> bool {
+    folder.join("data.json").is_file() && folder.join("config.yaml").is_file()
 }
 
 fn relative(folder: &Path, path: &Path) -> String {

@@ -263,6 +263,10 @@ fn unusable_files_are_listed_with_reasons_and_the_folder_stays_as_it_was() {
     for hidden in [".hidden.png", "Thumbs.db", "__MACOSX/._good.png", ".ipynb_checkpoints/good.png", "_latent_cache/good.png"] {
         put(hidden, &png);
     }
+    // What a run drew must not be learnt by the next one.
+    for (name, bytes) in [("my run/data.json", &b"{}"[..]), ("my run/config.yaml", b"name: x"), ("my run/samples/0.png", &png)] {
+        put(name, bytes);
+    }
     let before = listing(dir.path());
     let found = scan(dir.path(), true).unwrap();
     assert_eq!(found.pictures.iter().map(|p| p.file.as_str()).collect::<Vec<_>>(), ["deep/er/good.png", "good.jpeg", "猫 1.5%#x.PNG.dat"]);

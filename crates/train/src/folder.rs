@@ -24,25 +24,19 @@ pub struct RunFolder {
 
 impl RunFolder {
     pub fn open(path: &Path, name: &str, start: Start) -> Result<RunFolder> {
-        if start == Start::Over && has_run(path) {
+        if start != Start::Resume && has_run(path) {
+            // A run that is still training there must not lose its folder, nor be offered to.
+            let _own = lock(path)?;
+            if start == Start::New {
+                bail!(
+                    "{} already holds a run: add --resume to go on with it, --over to move it aside and begin anew, or change `name`",
+                    path.display()
+                );
+            }
             move_aside(path)?;
         }
-        if start == Start::New && has_run(path) {
-            bail!(
-                "{} already holds a run: add --resume to go on with it, --over to move it aside and begin anew, or change `name`",
-                path.display()
-            );
-        }
         base::fs::create_dir(path)?;
-        let lock_path = path.join(".lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
-        let lock = lock.with_context(|| format!("{} can't be written", path.display()))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!("another velatura is training in {}; wait for it or change `name`", path.display()),
-            // Some network file systems have no locks; a run must not fail for it.
-            Err(TryLockError::Error(_)) => {}
-        }
+        let lock = lock(path)?;
         base::fs::sweep_parts(path);
         Ok(RunFolder { path: path.into(), name: name.into(), _lock: lock })
     }
@@ -124,6 +118,19 @@ impl RunFolder {
     }
 }
 
+/// The lock of a run's folder, which is held while a run trains there.
+fn lock(path: &Path) -> Result<File> {
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(".lock"));
+    let lock = lock.with_context(|| format!("{} can't be written", path.display()))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!("another velatura is training in {}; wait for it or change `name`", path.display()),
+        // Some network file systems have no locks; a run must not fail for it.
+        Err(TryLockError::Error(_)) => {}
+    }
+    Ok(lock)
+}
+
 /// Whether a run has left anything that must not be lost.
 fn has_run(path: &Path) -> bool {
     !crate::state::list(&path.join("state")).is_empty() || path.join("metrics.jsonl").exists()
@@ -161,9 +168,11 @@ mod tests {
         let folder = RunFolder::open(&path, "run", Start::New).unwrap();
         std::fs::write(folder.metrics(), "").unwrap();
         let error = |start| RunFolder::open(&path, "run", start).map(|_| ()).unwrap_err().to_string();
-        assert!(error(Start::New).contains("--resume"));
-        assert!(error(Start::Resume).contains("another velatura"));
+        for start in [Start::New, Start::Resume, Start::Over] {
+            assert!(error(start).contains("another velatura"), "{start:?}");
+        }
         drop(folder);
+        assert!(error(Start::New).contains("--resume"));
         RunFolder::open(&path, "run", Start::Resume).unwrap();
         RunFolder::open(&path, "run", Start::Over).unwrap();
         assert!(dir.path().join("run.old-1/metrics.jsonl").exists() && !path.join("metrics.jsonl").exists());

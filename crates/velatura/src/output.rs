@@ -2,13 +2,20 @@
 //!
 //! Whoever reads may be gone (a pipe to `head`, a closed window): that must never end a run, so nothing here panics.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 /// A line on standard error; if nobody can read it, it is lost.
 pub fn say(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Refuses to replace a file that a command would write for its user.
+pub fn ensure_free(option: &str, path: &Path) -> Result<()> {
+    ensure!(!path.exists(), "{option}: {} exists already: give another name, or remove it first", path.display());
+    Ok(())
 }
 
 /// A line on standard output: the result of a command. A closed pipe is no error; a full disk is.

@@ -284,6 +284,7 @@ pub(super) static PICTURES: &[Flag] = &[
     flag("cache_latents", Switch, Own),
     flag("cache_latents_to_disk", Switch, Own),
     nothing("cache_info", Switch, "sizes are read from the files' headers"),
+    flag("conditioning_data_dir", Text, Own),
     flag("dataset_repeats", Whole, Is("datasets.num_repeats")),
     flag("prior_loss_weight", Number, Own),
     flag("validation_split", Number, Is("datasets.validation")),
@@ -299,7 +300,6 @@ pub(super) static FILE: &[Flag] = &[
     flag("class_tokens", Text, Is("datasets.default_caption")),
     flag("is_reg", Switch, Own),
     refused("metadata_file", Text, "give the list itself as image_dir"),
-    flag("conditioning_data_dir", Text, Own),
     refused("custom_attributes", Text, LATER),
 ];
 

@@ -365,6 +365,8 @@ fn masks_are_imported_as_what_sd_scripts_makes_of_them() {
     let (config, _) = imported("a.sh", &format!("{TRAIN} --alpha_mask"));
     assert!(config.datasets[0].mask.alpha_mask && !config.datasets[0].mask.normalize_mask);
     noted(&imported("a.sh", &format!("{TRAIN} --masked_loss")).1, &["--masked_loss has no effect without alpha_mask"]);
+    let (config, _) = imported("a.sh", &format!("{TRAIN} --masked_loss --conditioning_data_dir /masks"));
+    assert_eq!(config.datasets[0].mask.mask_path.as_deref(), Some(Path::new("/masks")));
     let dataset = "[[datasets]]\nresolution = 512\n[[datasets.subsets]]\nimage_dir = \"/a\"\nconditioning_data_dir = \"/masks\"\n\
                    alpha_mask = true\n[[datasets.subsets]]\nimage_dir = \"/b\"\n";
     let with = |flags: &str| {

@@ -220,6 +220,9 @@ fn the_rates_are_drawn_and_written_for_tensorboard() {
     let colours: std::collections::BTreeSet<[u8; 3]> = picture.pixels().map(|p| p.0).collect();
     assert!(picture.dimensions() == (960, 540) && colours.len() >= 5, "{colours:?}");
     assert!(place.run(&["plan", &config, "--plot", "no such folder/lr.png"]).error().contains("--plot"));
+    let whole = place.read(&config);
+    assert!(place.run(&["plan", &config, "--plot", &config]).error().contains("exists already"));
+    assert_eq!(place.read(&config), whole, "the chart has replaced the config");
 
     let events = "drawn/run/tensorboard/events.out.tfevents.velatura";
     place.run(&["train", &config, "--set", "train.steps=6"]).good();

@@ -52,6 +52,17 @@ fn a_white_mask_changes_nothing_a_half_one_does_and_inverting_exchanges_its_halv
 }
 
 #[test]
+fn pixels_are_never_dumped_over_masks() {
+    let place = Place::new("sd15");
+    put_masks(&place, "masks", |x| x < 0.5, &[]);
+    let before = place.read("masks/0.png");
+    let config = place.config("over", json!({"datasets": [{"mask_path": "masks"}], "dump_pixels": "masks"}));
+    let error = place.run(&["train", &config]).error();
+    assert!(error.contains("dump_pixels") && error.contains("mask folder"), "{error}");
+    assert_eq!(place.read("masks/0.png"), before);
+}
+
+#[test]
 fn transparency_weighs_like_a_mask_of_the_same_form() {
     let place = Place::new("sd15");
     let opaque = |x: u32, y: u32| (x + 2 * y) % 64 < 40;

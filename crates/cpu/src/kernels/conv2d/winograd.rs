@@ -56,11 +56,11 @@ impl Size {
     }
 
     /// Whether this is the faster way. With AMX direct products are faster than any detour; few channels or tiles don't pay for the
-    /// transforms.
+    /// transforms. The batch has no say: a picture must not come out differently beside others.
     pub fn suits(&self, isa: Isa, activation: DType) -> bool {
-        let pixels = self.batch * self.out[0] * self.out[1];
+        let (tiles, pixels) = (Size { batch: 1, ..*self }.tiles(), self.out[0] * self.out[1]);
         let amx = isa == Isa::Amx && activation == DType::BF16;
-        !amx && self.channels >= 32 && self.columns >= 32 && self.tiles() >= 12 && self.tiles() * PRODUCTS * 2 <= pixels * TAPS
+        !amx && self.channels >= 32 && self.columns >= 32 && tiles >= 12 && tiles * PRODUCTS * 2 <= pixels * TAPS
     }
 }
 
