@@ -281,6 +281,7 @@ mod tests {
         assert!(of("none.png", &alpha).unwrap_err().to_string().contains("leaves nothing"));
         assert_eq!(of("none.png", &MaskOptions { min_value: 0.1, ..alpha }).unwrap(), [1.0; 16]);
     }
+
     #[test]
     fn masks_that_can_not_be_used_are_told_with_their_picture_and_those_of_no_picture_by_name() {
         let dir = tempfile::tempdir().unwrap();

@@ -12,9 +12,9 @@ pub fn say(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Refuses to replace a file that a command would write for its user.
-pub fn ensure_free(option: &str, path: &Path) -> Result<()> {
-    ensure!(!path.exists(), "{option}: {} exists already: give another name, or remove it first", path.display());
+/// Refuses to replace a file that an option names.
+pub fn ensure_new(option: &str, path: &Path) -> Result<()> {
+    ensure!(!path.exists(), "{option}: {} exists already and is not overwritten; choose another name", path.display());
     Ok(())
 }
 

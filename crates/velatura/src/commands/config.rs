@@ -62,7 +62,7 @@ pub fn run(command: Command) -> Result<()> {
 
 fn import(arguments: Import) -> Result<()> {
     if let Some(path) = &arguments.output {
-        ensure_new(path)?;
+        output::ensure_new("--output", path)?;
     }
     let sources: Vec<Source> = match arguments.command.is_empty() {
         true => arguments.files.into_iter().map(source).collect(),
@@ -89,7 +89,7 @@ fn check(arguments: &ConfigArguments) -> Result<()> {
 
 fn init(arguments: &Init) -> Result<()> {
     if let Some(path) = &arguments.output {
-        ensure_new(path)?;
+        output::ensure_new("--output", path)?;
     }
     let look = arguments.model.as_deref().map(look).transpose()?.flatten();
     if let Some(folder) = arguments.dataset.as_deref() {
@@ -114,14 +114,9 @@ fn init(arguments: &Init) -> Result<()> {
 /// Prints a config, or writes it to a file that doesn't exist yet and says which.
 fn write(text: &str, path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return output::print(text) };
-    ensure_new(path)?;
+    output::ensure_new("--output", path)?;
     base::fs::write_atomic(path, format!("{text}\n").as_bytes())?;
     output::print(open::shown(path))
-}
-
-fn ensure_new(path: &Path) -> Result<()> {
-    ensure!(!path.exists(), "--output: {} exists already and is not overwritten; choose another name", path.display());
-    Ok(())
 }
 
 /// What a model's headers and configs tell a first config.

@@ -26,7 +26,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> Result<()> {
-    arguments.plot.iter().try_for_each(|path| output::ensure_free("--plot", path))?;
+    arguments.plot.iter().try_for_each(|path| output::ensure_new("--plot", path))?;
     let mut terminal = Terminal::new(1);
     let run = open::prepare(arguments.memory.load(&arguments.config)?, &mut terminal)?;
     // A LoRA to start from is read here too: whether it fits is part of whether the run could start.

@@ -80,7 +80,7 @@ struct Job {
 }
 
 pub fn run(arguments: Arguments) -> Result<()> {
-    arguments.save_noise.iter().try_for_each(|path| output::ensure_free("--save-noise", path))?;
+    arguments.save_noise.iter().try_for_each(|path| output::ensure_new("--save-noise", path))?;
     let mut terminal = Terminal::new(1);
     let job = arguments.job()?;
     let dtype = DType::parse(&arguments.dtype);

@@ -17,7 +17,7 @@ use crate::isa::isa;
 use crate::tensor::Tensor;
 use base::{DType, Shape};
 use graph::Meta;
-use graph::ops::{Conv2d, Conv2dGrad, Padding};
+use graph::ops::{Conv2d, Conv2dGrad, Lora, Padding};
 use winograd::{Size, Winograd};
 
 /// Geometry of a convolution: a picture [height, width], its channels, the kernel, and the output.
@@ -85,18 +85,18 @@ impl Geometry {
         self.batch * self.out[0] * self.out[1]
     }
 
-    /// The sizes of Winograd's way to the output, where it is the one to take: there is no branch to add.
-    fn forward_size(&self, activation: DType, branch: bool) -> Option<Size> {
-        self.fast(Size { batch: self.batch, out: self.out, channels: self.channels, columns: self.outputs }, activation, branch)
+    /// The sizes of Winograd's way to the output, where it is the one to take: with no branch to add, for this kernel and these sizes.
+    fn forward_size(&self, activation: DType, lora: Option<Lora>) -> Option<Size> {
+        self.fast(Size { batch: self.batch, out: self.out, channels: self.channels, columns: self.outputs }, activation, lora)
     }
 
     /// The same for the input gradient.
-    fn backward_size(&self, activation: DType, branch: bool) -> Option<Size> {
-        self.fast(Size { batch: self.batch, out: self.size, channels: self.outputs, columns: self.channels }, activation, branch)
+    fn backward_size(&self, activation: DType, lora: Option<Lora>) -> Option<Size> {
+        self.fast(Size { batch: self.batch, out: self.size, channels: self.outputs, columns: self.channels }, activation, lora)
     }
 
-    fn fast(&self, size: Size, activation: DType, branch: bool) -> Option<Size> {
-        (!branch && self.kernel == [3, 3] && self.stride == 1 && size.suits(isa(), activation)).then_some(size)
+    fn fast(&self, size: Size, activation: DType, lora: Option<Lora>) -> Option<Size> {
+        (lora.is_none() && self.kernel == [3, 3] && self.stride == 1 && size.suits(isa(), activation)).then_some(size)
     }
 
     /// x as the kernel meets it from each output pixel.
@@ -163,7 +163,7 @@ impl Kernel for Conv2d {
     fn scratch_bytes(&self, inputs: &[&Meta], outputs: &[&Meta]) -> u64 {
         let g = Geometry::forward(self, &inputs[0].shape, &inputs[1].shape, &outputs[0].shape);
         let rank = self.lora.map(|_| inputs[self.lora_at() + 1].shape.channels());
-        let fast = g.forward_size(inputs[0].dtype, rank.is_some()).map_or(0, |size| winograd::scratch_bytes(isa(), &size));
+        let fast = g.forward_size(inputs[0].dtype, self.lora).map_or(0, |size| winograd::scratch_bytes(isa(), &size));
         fast.max(forward_scratch(Micro::of(isa(), inputs[0].dtype), g.rows(), g.outputs, g.depth(), rank)) as u64
     }
 
@@ -171,7 +171,7 @@ impl Kernel for Conv2d {
         let (x, w, y) = (&call.inputs[0], &call.inputs[1], call.outputs[0]);
         let g = Geometry::forward(self, &x.meta.shape, &w.meta.shape, &y.meta.shape);
         let bias = self.bias.then(|| call.inputs[2].pointer::<f32>().cast_const());
-        if g.forward_size(x.dtype(), self.lora.is_some()).is_some() {
+        if g.forward_size(x.dtype(), self.lora).is_some() {
             let term = Term { left: g.input(x), right: Right::Columns { source: Source::of(w), stride: g.depth() }, depth: g.depth() };
             let out = Target { pointer: y.bytes_pointer(), dtype: y.dtype(), row_stride: g.outputs, column_stride: 1, add: false };
             let store = Store { bias, ..Store::to(out) };
@@ -207,7 +207,7 @@ fn input_gradient(g: &Geometry, call: &Call, low: Option<(Left, Branch)>, scratc
         let rows = g.batch * class.0.count * class.1.count;
         let store = Store { rows: g.class_rows(class), ..Store::to(target) };
         let own = g.gradient_term(class, Source::of(dy), g.outputs, w);
-        if g.backward_size(dy.dtype(), low.is_some()).is_some()
+        if g.backward_size(dy.dtype(), low.as_ref().map(|(_, branch)| branch.lora)).is_some()
             && Winograd::new(&own, g.batch, g.channels, store).is_some_and(|w| w.run(isa(), scratch))
         {
             continue;
@@ -240,7 +240,7 @@ impl Kernel for Conv2dGrad {
                 scratch_bytes(micro, g.batch * r.count * c.count, g.channels, &[taps * g.outputs, taps * rank.unwrap_or(0)])
             };
             bytes = g.classes().map(class).max().unwrap_or(0);
-            let fast = g.backward_size(dy.dtype, rank.is_some()).map_or(0, |size| winograd::scratch_bytes(isa(), &size));
+            let fast = g.backward_size(dy.dtype, self.lora).map_or(0, |size| winograd::scratch_bytes(isa(), &size));
             bytes = bytes.max(fast);
         }
         if let Some(rank) = rank {

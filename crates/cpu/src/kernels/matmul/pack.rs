@@ -204,23 +204,32 @@ unsafe fn pack_plain(micro: &Micro, right: &Right, columns: &Range<usize>, numbe
     }
 }
 
-/// Packs rows as f32 run by run: within a run they are evenly spaced, and to find each anew would take longer than to pack it.
+/// Calls `body(first, rows, source)` for each run of rows: within one they are evenly spaced, and to find each anew would take longer
+/// than to pack it. `first` counts from the beginning of `numbers`.
+fn each_run(right: &Right, numbers: Range<usize>, mut body: impl FnMut(usize, usize, Source)) {
+    let Right::Rows { run, .. } = right else { unreachable!("only stored rows come in runs") };
+    let mut k = numbers.start;
+    while k < numbers.end {
+        let rows = (run - k % run).min(numbers.end - k);
+        if let Some(source) = right.row(k) {
+            body(k - numbers.start, rows, source);
+        }
+        k += rows;
+    }
+}
+
+/// Packs rows as f32 run by run.
 ///
 /// # Safety
 /// As [`pack_right`].
 unsafe fn pack_runs(right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
-    let Right::Rows { stride, run, .. } = right else { unreachable!("checked by the caller") };
-    let mut k = numbers.start;
-    while k < numbers.end {
-        let rows = (run - k % run).min(numbers.end - k);
-        if let Some(first) = right.row(k) {
-            let from = first.at(columns.start).pointer;
-            // SAFETY: `k` is within the panel.
-            let into = unsafe { into.add((k - numbers.start) * width).cast() };
-            with_float!(right.dtype(), S => widen_rows::<S>(from.cast(), *stride, rows, columns.len(), into, width));
-        }
-        k += rows;
-    }
+    let Right::Rows { stride, .. } = right else { unreachable!("checked by the caller") };
+    each_run(right, numbers, |first, rows, source| {
+        let from = source.at(columns.start).pointer;
+        // SAFETY: `first` is within the panel.
+        let into = unsafe { into.add(first * width).cast() };
+        with_float!(right.dtype(), S => widen_rows::<S>(from.cast(), *stride, rows, columns.len(), into, width));
+    });
 }
 
 /// Rows of quantized numbers that are widened together where they must be interleaved afterwards.
@@ -255,16 +264,10 @@ unsafe fn pack_quantized(micro: &Micro, right: &Right, columns: &Range<usize>, n
 /// # Safety
 /// The rows and columns exist, and `into` takes them.
 unsafe fn widen_runs(right: &Right, columns: &Range<usize>, numbers: Range<usize>, into: Widened) {
-    let Right::Rows { run, .. } = right else { unreachable!("frozen matrices are stored by rows") };
-    let mut k = numbers.start;
-    while k < numbers.end {
-        let rows = (run - k % run).min(numbers.end - k);
-        if let Some(from) = right.row(k) {
-            // SAFETY: as the caller promises.
-            unsafe { widen(from.at(columns.start), rows, columns.len(), into.skip_rows(k - numbers.start)) };
-        }
-        k += rows;
-    }
+    each_run(right, numbers, |first, rows, source| {
+        // SAFETY: as the caller promises.
+        unsafe { widen(source.at(columns.start), rows, columns.len(), into.skip_rows(first)) };
+    });
 }
 
 /// Packs rows of bf16 or f16 run by run; within a run they are evenly spaced.
@@ -272,18 +275,15 @@ unsafe fn widen_runs(right: &Right, columns: &Range<usize>, numbers: Range<usize
 /// # Safety
 /// As [`pack_right`].
 unsafe fn interleave_runs(micro: &Micro, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
-    let (Right::Rows { stride, run, .. }, Some(interleave)) = (right, micro.interleave) else { unreachable!("checked by the caller") };
-    let mut k = numbers.start;
-    while k < numbers.end {
-        let rows = (run - k % run).min(numbers.end - k);
-        let from = right.row(k).map_or(std::ptr::null(), |s| s.at(columns.start).pointer.cast());
+    let (Right::Rows { stride, .. }, Some(interleave)) = (right, micro.interleave) else { unreachable!("checked by the caller") };
+    each_run(right, numbers, |first, rows, source| {
+        let from = source.at(columns.start).pointer.cast();
         // SAFETY: as the caller promises; runs are even, so each begins a word.
         unsafe {
-            let into = into.add((k - numbers.start) / 2 * width);
+            let into = into.add(first / 2 * width);
             interleave(&Interleave { from, dtype: right.dtype(), from_stride: *stride, rows, exist: columns.len(), into, width });
         }
-        k += rows;
-    }
+    });
 }
 
 /// Transposes up to 16 columns that are stored as rows of `len` numbers.
