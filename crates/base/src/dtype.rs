@@ -21,6 +21,7 @@ pub enum DType {
 
 impl DType {
     /// Bytes of one element. Panics for quantized types, whose elements share bytes: see [`DType::tensor_bytes`].
+    #[inline]
     pub fn bytes(self) -> usize {
         match self {
             DType::F32 | DType::U32 => 4,

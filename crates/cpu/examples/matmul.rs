@@ -154,9 +154,29 @@ fn peak() -> f64 {
     best
 }
 
+/// The lowest rate at which one of as many threads as the device has multiplies on registers alone, right now.
+fn rate_now(threads: usize) -> f64 {
+    let rate = || {
+        let start = Instant::now();
+        registers_only(isa(), 4000) / start.elapsed().as_secs_f64()
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(rate)).collect();
+        all.into_iter().map(|thread| thread.join().expect("a loop")).fold(f64::INFINITY, f64::min)
+    })
+}
+
+/// The median of what was measured in one state of the machine, with the number of measurements.
+fn median(mut seconds: Vec<f64>) -> String {
+    seconds.sort_by(f64::total_cmp);
+    let middle = seconds.get(seconds.len() / 2);
+    middle.map_or("–".into(), |s| format!("{:.3} ms ({})", s * 1e3, seconds.len()))
+}
+
 fn main() -> Result<()> {
     let filter = std::env::args().nth(1).unwrap_or_default();
     let mut device = Cpu::new()?;
+    let threads = std::thread::available_parallelism()?.get();
     let peak = peak();
     println!("{}; registers alone: {:.0} GFLOP/s a core", device.describe(), peak / 1e9);
     for (name, op, inputs) in shapes().into_iter().filter(|(name, ..)| name.contains(&filter)) {
@@ -165,15 +185,31 @@ fn main() -> Result<()> {
         let outputs = op.rule().outputs(&metas);
         let flop = op.rule().cost(&metas, &outputs.iter().collect::<Vec<_>>()).flops;
         let (mut best, begin) = (f64::INFINITY, Instant::now());
+        let (mut quiet, mut busy) = (Vec::new(), Vec::new());
         for round in 0.. {
+            let before = rate_now(threads);
             let start = processor_seconds();
             device.run(&step)?;
-            best = best.min(processor_seconds() - start);
-            if round > 1 && begin.elapsed().as_secs_f64() > 0.7 || round > 200 {
+            let seconds = processor_seconds() - start;
+            let rates = [before, rate_now(threads)];
+            best = best.min(seconds);
+            if rates.iter().all(|rate| *rate > 0.8 * peak) {
+                quiet.push(seconds);
+            } else if rates.iter().all(|rate| *rate < 0.6 * peak) {
+                busy.push(seconds);
+            }
+            if round > 1 && begin.elapsed().as_secs_f64() > 1.0 || round > 200 {
                 break;
             }
         }
-        println!("{name:44} {:8.3} ms  {:7.1} GFLOP/s  {:5.1} %", best * 1e3, flop / best / 1e9, flop / best / peak * 100.0);
+        let share = flop / best / peak * 100.0;
+        println!(
+            "{name:44} {:8.3} ms  {:7.1} GFLOP/s  {share:5.1} %   quiet {}, busy {}",
+            best * 1e3,
+            flop / best / 1e9,
+            median(quiet),
+            median(busy)
+        );
         device.free(step.scratch.buffer);
     }
     Ok(())

@@ -59,7 +59,8 @@ impl Source {
         checkpoints.flat_map(Checkpoint::files).for_each(|file| file.release_part(file.tensor_area()));
     }
 
-    /// The type in which a matrix is kept: as the user says, else the file's type, but f32 narrowed to the activations'.
+    /// The type in which a matrix is kept: as the user says, else the activations', or the file's if that is narrower. Kernels would round
+    /// to the activations' type in every step what they can round once here.
     pub fn stored_dtype(&self, name: &str, wanted: Stored, activations: DType) -> DType {
         let scheme = if name.starts_with("unet.") { wanted.unet } else { wanted.text_encoder };
         if let Some(scheme) = scheme.filter(|_| models::is_quantizable(name)) {
@@ -67,8 +68,8 @@ impl Source {
         }
         match (wanted.dtype, self.of(name).info(name)) {
             (Some(dtype), _) => dtype,
-            (None, Some((DType::F32, _)) | None) => activations,
-            (None, Some((dtype, _))) => dtype,
+            (None, Some((dtype, _))) if dtype.bytes() < activations.bytes() => dtype,
+            (None, _) => activations,
         }
     }
 }
@@ -135,6 +136,9 @@ impl WeightSource for Source {
 /// What rounds to f16's largest number, and not to infinity.
 const LARGEST_F16: f32 = 65519.0;
 
+/// Numbers that are converted together.
+const CONVERTED: usize = 4096;
+
 /// How rows of a tensor in a file become rows in memory.
 struct Row {
     from: DType,
@@ -157,10 +161,24 @@ impl Row {
             self.move_axes(from, to);
             return Ok(());
         }
-        let mut moved = vec![0; from.len()];
-        self.move_axes(from, &mut moved);
+        let mut moved = Vec::new();
+        let ordered = if self.channels_taps.is_some() {
+            moved.resize(from.len(), 0);
+            self.move_axes(from, &mut moved);
+            &moved
+        } else {
+            from
+        };
+        // Rows are whole numbers of either type.
+        let (from_bytes, to_bytes) = (CONVERTED * self.from.bytes(), CONVERTED * self.to.bytes());
+        ensure!(from.len() / self.from.bytes() == to.len() / self.to.bytes(), "{} bytes were read for {}", from.len(), to.len());
+        ordered.chunks(from_bytes).zip(to.chunks_mut(to_bytes)).try_for_each(|(from, to)| self.convert_some(from, to))
+    }
+
+    /// A piece that stays in the nearest caches on its way through f32.
+    fn convert_some(&self, from: &[u8], to: &mut [u8]) -> Result<()> {
         let values =
-            base::dtype::to_f32(self.from, &moved).with_context(|| format!("it is of type {}, which holds no weights", self.from))?;
+            base::dtype::to_f32(self.from, from).with_context(|| format!("it is of type {}, which holds no weights", self.from))?;
         if self.to == DType::F16 {
             let beyond = values.iter().find(|v| v.is_finite() && v.abs() > LARGEST_F16);
             ensure!(

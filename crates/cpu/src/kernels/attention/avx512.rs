@@ -1,6 +1,7 @@
 //! The element-wise parts of attention in AVX-512: exponentials cost as much as the products around them when heads are narrow.
 //!
-//! e^x = 2^(x · log₂ e) by range reduction to |f| ≤ ½, a polynomial in f, and `vscalefps` for the power.
+//! e^x = 2^(x · log₂ e) = 2^⌊t⌋ · 2^(t − ⌊t⌋): `vreduceps` leaves the fraction, a polynomial (least maximal relative error on [0, 1), exact
+//! at 0) takes its power, and `vscalefps` adds the whole to the exponent.
 
 use super::super::matmul::fixed::unit;
 use super::super::matmul::micro::LANES;
@@ -10,23 +11,21 @@ use std::arch::x86_64::*;
 use std::f32::consts::LOG2_E;
 use std::mem::transmute;
 
-/// 2ᵗ. Relative error 3e-6, which bf16 can't see, or 2e-7 if `FINE`. NaN stays NaN; below −1000 it is 0.
-#[target_feature(enable = "avx512f")]
+/// 2ᵗ. Relative error 3e-6, which bf16 can't see, or 2e-7 if `FINE`. NaN stays NaN, −∞ becomes 0.
+#[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
 fn power<const FINE: bool>(t: __m512) -> __m512 {
-    // The second operand is what a NaN passes through.
-    let t = _mm512_max_ps(_mm512_set1_ps(-1000.0), t);
-    let whole = _mm512_roundscale_ps::<0>(t);
-    let f = _mm512_sub_ps(t, whole);
+    /// Round down, quietly, to whole numbers.
+    const DOWN: i32 = 0b1001;
+    let f = _mm512_reduce_ps::<DOWN>(t);
     let step = |p, c: f32| _mm512_fmadd_ps(p, f, _mm512_set1_ps(c));
     let p = if FINE {
-        let p = step(_mm512_set1_ps(1.535_335_3e-4), 1.339_887_5e-3);
-        step(step(step(step(p, 9.618_437e-3), 5.550_332_5e-2), 2.402_264_8e-1), 6.931_472e-1)
+        let p = step(_mm512_set1_ps(1.867_130_2e-3), 9.017_03e-3);
+        step(step(step(p, 5.579_991_3e-2), 2.401_644_5e-1), 6.931_513_1e-1)
     } else {
-        step(step(step(_mm512_set1_ps(9.582_843e-3), 5.590_642_5e-2), 2.402_409_9e-1), 6.931_242e-1)
+        step(step(step(_mm512_set1_ps(1.342_668_5e-2), 5.224_247e-2), 2.412_802e-1), 6.930_448_4e-1)
     };
-    let p = step(p, 1.0);
-    _mm512_scalef_ps(p, whole)
+    _mm512_scalef_ps(step(p, 1.0), t)
 }
 
 /// As the plain version says, but with maxima in units of ln 2; P in bf16 if `NARROW`, else f32.
@@ -38,7 +37,7 @@ pub unsafe fn softmax<const NARROW: bool>(strip: Softmax, p: *mut u32) {
     unsafe { if NARROW { softmax_narrow(strip, p) } else { softmax_wide(strip, p) } }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 unsafe fn softmax_narrow(strip: Softmax, p: *mut u32) {
     // SAFETY: as the caller promises.
     unsafe {
@@ -49,7 +48,7 @@ unsafe fn softmax_narrow(strip: Softmax, p: *mut u32) {
     }
 }
 
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq")]
 unsafe fn softmax_wide(strip: Softmax, p: *mut u32) {
     // SAFETY: as the caller promises.
     unsafe { softmax_rows::<true>(strip, |at, e| _mm512_storeu_ps(p.cast::<f32>().add(at), e), |_, _| ()) }
@@ -59,7 +58,7 @@ unsafe fn softmax_wide(strip: Softmax, p: *mut u32) {
 ///
 /// # Safety
 /// The machine has AVX-512; P and the units have the strip's rows.
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq")]
 pub unsafe fn softmax_fixed(strip: Softmax, p: *mut i16, units: &mut [f32]) {
     let (stride, padded) = (strip.stride, strip.padded);
     let floats = strip.scores.as_mut_ptr();
@@ -78,7 +77,7 @@ pub unsafe fn softmax_fixed(strip: Softmax, p: *mut i16, units: &mut [f32]) {
     }
 }
 
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
 unsafe fn softmax_rows<const FINE: bool>(strip: Softmax, store: impl Fn(usize, __m512), mut row_done: impl FnMut(usize, f32)) {
     let padded = strip.padded;
@@ -87,14 +86,15 @@ unsafe fn softmax_rows<const FINE: bool>(strip: Softmax, store: impl Fn(usize, _
         let seen = (strip.seen + r as isize).clamp(0, strip.keys as isize) as usize;
         // `store` may write to where scores were read.
         let scores = strip.scores.as_ptr().wrapping_add(r * strip.stride);
-        let mask = |c: usize| ((1u32 << seen.saturating_sub(c).min(LANES)) - 1) as u16;
+        let (whole, rest) = (seen / LANES * LANES, ((1u32 << (seen % LANES)) - 1) as u16);
         // SAFETY: chunks lie within the row.
-        let load = |c: usize| unsafe { _mm512_loadu_ps(scores.add(c)) };
-        let nothing = _mm512_set1_ps(f32::NEG_INFINITY);
-        let mut most = nothing;
-        for c in (0..seen).step_by(LANES) {
-            let t = _mm512_mul_ps(load(c), scale);
-            most = _mm512_mask_max_ps(most, mask(c), t, most);
+        let scaled = |c: usize| unsafe { _mm512_mul_ps(_mm512_loadu_ps(scores.add(c)), scale) };
+        let mut most = _mm512_set1_ps(f32::NEG_INFINITY);
+        for c in (0..whole).step_by(LANES) {
+            most = _mm512_max_ps(scaled(c), most);
+        }
+        if rest > 0 {
+            most = _mm512_mask_max_ps(most, rest, scaled(whole), most);
         }
         let before = strip.most[r];
         let now = _mm512_reduce_max_ps(most);
@@ -102,12 +102,21 @@ unsafe fn softmax_rows<const FINE: bool>(strip: Softmax, store: impl Fn(usize, _
         // A row of −∞ only: any finite reference will do.
         let reference = if now == f32::NEG_INFINITY { 0.0 } else { now };
         let shift = _mm512_set1_ps(reference);
+        // SAFETY: as above.
+        let power = |c: usize| power::<FINE>(_mm512_fmsub_ps(unsafe { _mm512_loadu_ps(scores.add(c)) }, scale, shift));
         let mut sums = _mm512_setzero_ps();
-        for c in (0..padded).step_by(LANES) {
-            let e = power::<FINE>(_mm512_fmsub_ps(load(c), scale, shift));
-            let e = _mm512_maskz_mov_ps(mask(c), e);
+        for c in (0..whole).step_by(LANES) {
+            let e = power(c);
             sums = _mm512_add_ps(sums, e);
             store(r * strip.stride + c, e);
+        }
+        if whole < padded {
+            let e = if rest > 0 { _mm512_maskz_mov_ps(rest, power(whole)) } else { _mm512_setzero_ps() };
+            sums = _mm512_add_ps(sums, e);
+            store(r * strip.stride + whole, e);
+        }
+        for c in (whole + LANES..padded).step_by(LANES) {
+            store(r * strip.stride + c, _mm512_setzero_ps());
         }
         let factor = if before == now { 1.0 } else { (before - reference).exp2() };
         strip.most[r] = now;
@@ -128,7 +137,7 @@ unsafe fn softmax_rows<const FINE: bool>(strip: Softmax, store: impl Fn(usize, _
 ///
 /// # Safety
 /// The machine has AVX-512 with bf16. P and ∂S have the strip's rows, `panels` its pairs of rows; the strip begins at an even row.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 pub unsafe fn slopes(strip: Slopes, p: *mut u16, ds: *mut u16, panels: *mut u32) {
     let padded = strip.queries.next_multiple_of(LANES);
     let units = _mm512_set1_ps(LOG2_E);
@@ -141,16 +150,21 @@ pub unsafe fn slopes(strip: Slopes, p: *mut u16, ds: *mut u16, panels: *mut u32)
         // SAFETY: L and δ have whole blocks.
         let (lse, delta) = unsafe { (_mm512_loadu_ps(strip.lse[c..].as_ptr()), _mm512_loadu_ps(strip.delta[c..].as_ptr())) };
         let lse = _mm512_mul_ps(lse, units);
+        let slope_shift = _mm512_mul_ps(delta, scale);
         let row = |r: usize| {
-            let blind = (strip.blind + r as isize - c as isize).clamp(0, LANES as isize);
-            let mask = (0xffffu32 << blind) as u16;
             let from = r * strip.stride + c;
             // SAFETY: the strip has this row.
             let (score, slope) =
                 unsafe { (_mm512_loadu_ps(strip.scores[from..].as_ptr()), _mm512_loadu_ps(strip.slopes[from..].as_ptr())) };
             let e = power::<false>(_mm512_fmsub_ps(score, scale_log, lse));
+            let factor = _mm512_fmsub_ps(slope, scale, slope_shift);
+            let blind = strip.blind + r as isize - c as isize;
+            if blind <= 0 {
+                return (e, _mm512_mul_ps(e, factor));
+            }
+            let mask = (0xffffu32 << blind.min(LANES as isize)) as u16;
             let e = _mm512_maskz_mov_ps(mask, e);
-            (e, _mm512_maskz_mul_ps(mask, _mm512_mul_ps(e, scale), _mm512_sub_ps(slope, delta)))
+            (e, _mm512_maskz_mul_ps(mask, e, factor))
         };
         // Column c of a panel of 32 columns.
         let (panel, column) = (c / (2 * LANES) * (2 * LANES), c % (2 * LANES));
@@ -185,7 +199,7 @@ pub unsafe fn slopes(strip: Slopes, p: *mut u16, ds: *mut u16, panels: *mut u32)
 ///
 /// # Safety
 /// As [`slopes`]; there are units for the strip's rows.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 pub unsafe fn slopes_fixed(strip: Slopes, [p, ds]: [*mut i16; 2], panels: *mut u32, [p_units, ds_units]: [&mut [f32]; 2]) {
     let padded = strip.queries.next_multiple_of(LANES);
     for r in 0..strip.rows.1 {
@@ -212,7 +226,7 @@ pub unsafe fn slopes_fixed(strip: Slopes, [p, ds]: [*mut i16; 2], panels: *mut u
 ///
 /// # Safety
 /// The rows have the strip's columns.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 unsafe fn slope_row(strip: &Slopes, blind: isize, [scores, slopes]: [*mut f32; 2]) -> [f32; 2] {
     let padded = strip.queries.next_multiple_of(LANES);
     let units = _mm512_set1_ps(LOG2_E);
@@ -245,7 +259,7 @@ unsafe fn slope_row(strip: &Slopes, blind: isize, [scores, slopes]: [*mut f32; 2
 ///
 /// # Safety
 /// As [`slopes_fixed`].
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 unsafe fn slope_pair(strip: &Slopes, r: usize, ds: *mut i16, panels: *mut u32, units: &[f32]) {
     let (padded, row) = (strip.queries.next_multiple_of(LANES), strip.rows.0 + r);
     let two = r + 1 < strip.rows.1;
@@ -278,7 +292,7 @@ unsafe fn slope_pair(strip: &Slopes, r: usize, ds: *mut i16, panels: *mut u32, u
 ///
 /// # Safety
 /// The machine has AVX-512; `from` has `units.len()` rows of whole vectors, `into` as many rows of words for `keys`.
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
 pub unsafe fn scale_rows((from, stride): (&mut [f32], usize), keys: usize, by: &[f32], (into, row): (*mut u32, usize), units: &mut [f32]) {
     let spread = (keys as f32).sqrt();
     for (c, to) in units.iter_mut().enumerate() {

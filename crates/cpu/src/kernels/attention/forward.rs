@@ -3,11 +3,11 @@
 use super::super::matmul::Shared;
 use super::super::matmul::micro::{LANES, Micro};
 use super::super::matmul::operand::{Left, Right, Source, Term};
-use super::super::matmul::pack::pack_left;
+use super::super::matmul::pack::{pack_left, pack_panels};
 use super::super::{Call, Kernel};
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
-use super::{Panels, Rows, Sizes, even, multiply, pack_panels, packed_rows, row_words};
+use super::{Panels, Rows, Sizes, even, multiply, packed_rows, row_words};
 use crate::element::Element;
 use crate::isa::{Isa, isa, vectorize};
 use crate::math::exp;
@@ -22,7 +22,7 @@ use half::{bf16, f16};
 const QUERIES: usize = 512;
 const QUERY_ELEMENTS: usize = 32 * 1024;
 /// Most keys of a block.
-const KEYS: usize = 128;
+const KEYS: usize = 256;
 
 /// How the work is cut up.
 #[derive(Clone, Copy)]
@@ -189,9 +189,9 @@ impl Part<'_> {
                 let keys = (sizes.keys - first_key).min(self.plan.keys);
                 let spare = worker.spare.as_mut_ptr();
                 let columns = first_key..first_key + keys;
-                pack_panels(micro, &across, columns, worker.k.as_mut_ptr(), worker.k_units.as_mut_ptr(), spare);
+                pack_panels(micro, &[across], columns, 0..self.plan.depth_words, worker.k.as_mut_ptr(), worker.k_units.as_mut_ptr(), spare);
                 let values = Term { left, right: keys_of(v.at(first_key * stride), false), depth: keys };
-                pack_panels(micro, &values, 0..depth, worker.v.as_mut_ptr(), worker.v_units.as_mut_ptr(), spare);
+                pack_panels(micro, &[values], 0..depth, 0..micro.words(keys), worker.v.as_mut_ptr(), worker.v_units.as_mut_ptr(), spare);
                 for row in (0..queries).step_by(micro.rows) {
                     self.strip(worker, row, (queries - row).min(micro.rows), first_key, keys);
                 }

@@ -9,11 +9,10 @@ mod backward;
 mod forward;
 
 use super::matmul::micro::{LANES, Micro, Tile};
-use super::matmul::operand::{Source, Term};
-use super::matmul::pack::{PackedRows, pack_right};
+use super::matmul::operand::Source;
+use super::matmul::pack::PackedRows;
 use crate::tensor::Tensor;
 use base::Shape;
-use std::ops::Range;
 
 /// Sizes that all parts need.
 #[derive(Clone, Copy)]
@@ -92,47 +91,37 @@ fn packed_rows(into: &mut [u32], words: usize, units: &mut [f32]) -> PackedRows 
     PackedRows { words: into.as_mut_ptr(), stride: row_words(words), units: units.as_mut_ptr() }
 }
 
-/// Packs `columns` of a right operand, all of its depth, panel after panel.
-///
-/// # Safety
-/// The columns exist, `into` has room for whole panels and `units` for whole vectors; `spare` has 16 rows of the term's words.
-unsafe fn pack_panels(micro: &Micro, term: &Term, columns: Range<usize>, into: *mut u32, units: *mut f32, spare: *mut u32) {
-    let words = micro.words(term.depth);
-    for (column, width, exist) in micro.panels(columns.len()) {
-        let range = columns.start + column..columns.start + column + exist;
-        // SAFETY: as the caller promises.
-        unsafe {
-            let into = into.add(column * words);
-            pack_right(micro, std::slice::from_ref(term), range, width, 0..words, into, spare);
-            if let Some(fixed) = micro.fixed {
-                (fixed.panel)(into, words, width, units.add(column));
-            }
-        }
-    }
-}
-
 /// C [rows, columns] (+)= A · B for packed operands, `columns` a number of columns that exist.
 ///
 /// # Safety
-/// A has `rows` rows of B's words; B has the panels of `columns`; C, given with its stride, has room for whole panels.
+/// A has `rows` rows of B's words; B has the panels of `columns`; C, given with its stride, has room for whole panels, and if nothing is
+/// accumulated for whole groups of rows.
 unsafe fn multiply(micro: &Micro, a: Rows, rows: usize, b: Panels, (c, c_stride): (*mut f32, usize), columns: usize, accumulate: bool) {
+    let swept = match micro.sweep {
+        Some(_) if !accumulate && b.words <= micro.sweep_words => columns / micro.columns,
+        _ => 0,
+    };
     for row in (0..rows).step_by(micro.rows) {
         let a = a.from(row);
-        for (column, width, _) in micro.panels(columns) {
-            // SAFETY: as the caller promises.
-            unsafe {
-                (micro.tile)(&Tile {
-                    a: a.words,
-                    a_stride: a.stride,
-                    rows: (rows - row).min(micro.rows),
-                    b: b.packed.add(column * b.words),
-                    columns: width,
-                    words: b.words,
-                    c: c.add(row * c_stride + column),
-                    c_stride,
-                    accumulate,
-                    units: (a.units, b.units.wrapping_add(column)),
-                });
+        let tile = |column: usize, width: usize| Tile {
+            a: a.words,
+            a_stride: a.stride,
+            rows: (rows - row).min(micro.rows),
+            b: b.packed.wrapping_add(column * b.words),
+            columns: width,
+            words: b.words,
+            c: c.wrapping_add(row * c_stride + column),
+            c_stride,
+            accumulate,
+            units: (a.units, b.units.wrapping_add(column)),
+        };
+        // SAFETY: as the caller promises.
+        unsafe {
+            if let (Some(sweep), 1..) = (micro.sweep, swept) {
+                sweep(&tile(0, micro.columns), swept);
+            }
+            for (column, width, _) in micro.panels(columns).skip(swept) {
+                (micro.tile)(&tile(column, width));
             }
         }
     }

@@ -342,7 +342,7 @@ impl Run<'_> {
             // SAFETY: a word is one number, so the words exist; the worker's taps take nine panels.
             unsafe {
                 let into = worker.taps.add(place * plane).cast();
-                pack::pack_right(self.micro, terms, columns.clone(), width, words, into, worker.spare);
+                pack::pack_words(self.micro, terms, columns.clone(), words, into, worker.spare);
             }
         }
         let (from, into) = (Planes { at: worker.taps, plane }, Planes { at: worker.weights, plane: self.layout.weight_plane });

@@ -23,8 +23,10 @@ static MICRO: Micro = Micro {
     columns: 2 * LANES,
     step: STEP,
     block_words: 24 * STEP,
-    tile_columns: 640,
+    tile_columns: 320,
     tile,
+    sweep: Some(sweep),
+    sweep_words: 2 * STEP,
     transpose: super::avx512::transpose,
     interleave: Some(super::avx512_bf16::interleave),
     round: Some(super::avx512_bf16::round),
@@ -190,6 +192,121 @@ registers!(
     store ["tilestored [{c} + {cs}], tmm0", "/* {c2} */"]
 );
 
+/// # Safety
+/// As [`tile`], for `panels` whole panels that follow each other, with C beside each other, room for 16 or 32 rows of C, and at most two
+/// steps.
+unsafe fn sweep(t: &Tile, panels: usize) {
+    configure();
+    debug_assert!(t.words == STEP || t.words == 2 * STEP);
+    // SAFETY: as the caller promises.
+    unsafe {
+        match (t.rows > ROWS, t.words > STEP) {
+            (false, false) => sweep_one_short(t, panels),
+            (false, true) => sweep_one_long(t, panels),
+            (true, false) => sweep_two_short(t, panels),
+            (true, true) => sweep_two_long(t, panels),
+        }
+    }
+}
+
+/// A function that keeps A in tmm4 to tmm7 and walks the panels: for each 16 columns B comes into tmm2 and tmm3, and C into tmm0 and tmm1.
+macro_rules! sweeps {
+    ($name:ident, load [$($load:literal),*], columns [$($columns:literal),*]) => {
+        /// # Safety
+        /// As [`sweep`].
+        unsafe fn $name(t: &Tile, panels: usize) {
+            let a = t.a.cast::<u8>();
+            let (a_stride, c_stride) = (t.a_stride * 4, t.c_stride * 4);
+            // SAFETY: as the caller promises.
+            unsafe {
+                asm!(
+                    $($load,)*
+                    a = in(reg) a,
+                    a2 = in(reg) a.wrapping_add(ROWS * a_stride),
+                    at = in(reg) a_stride,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack, preserves_flags, readonly),
+                );
+                asm!(
+                    "2:",
+                    $($columns,)*
+                    "add {b}, {next}",
+                    "add {c}, 128",
+                    "add {c2}, 128",
+                    "dec {n}",
+                    "jnz 2b",
+                    b = inout(reg) t.b.cast::<u8>() => _,
+                    bs = in(reg) 128usize,
+                    next = in(reg) t.words * 128,
+                    c = inout(reg) t.c.cast::<u8>() => _,
+                    c2 = inout(reg) t.c.cast::<u8>().wrapping_add(ROWS * c_stride) => _,
+                    cs = in(reg) c_stride,
+                    n = inout(reg) panels => _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+}
+
+sweeps!(
+    sweep_one_short,
+    load ["/* {a2} */ tileloadd tmm4, [{a} + {at}]"],
+    columns [
+        "/* {c2} */ tilezero tmm0",
+        "tileloadd tmm2, [{b} + {bs}]", "tdpbf16ps tmm0, tmm4, tmm2",
+        "tilestored [{c} + {cs}], tmm0",
+        "tilezero tmm0",
+        "tileloadd tmm2, [{b} + {bs} + 64]", "tdpbf16ps tmm0, tmm4, tmm2",
+        "tilestored [{c} + {cs} + 64], tmm0"
+    ]
+);
+
+sweeps!(
+    sweep_one_long,
+    load ["/* {a2} */ tileloadd tmm4, [{a} + {at}]", "tileloadd tmm5, [{a} + {at} + 64]"],
+    columns [
+        "/* {c2} */ tilezero tmm0",
+        "tileloadd tmm2, [{b} + {bs}]", "tdpbf16ps tmm0, tmm4, tmm2",
+        "tileloadd tmm3, [{b} + {bs} + 2048]", "tdpbf16ps tmm0, tmm5, tmm3",
+        "tilestored [{c} + {cs}], tmm0",
+        "tilezero tmm0",
+        "tileloadd tmm2, [{b} + {bs} + 64]", "tdpbf16ps tmm0, tmm4, tmm2",
+        "tileloadd tmm3, [{b} + {bs} + 2112]", "tdpbf16ps tmm0, tmm5, tmm3",
+        "tilestored [{c} + {cs} + 64], tmm0"
+    ]
+);
+
+sweeps!(
+    sweep_two_short,
+    load ["tileloadd tmm4, [{a} + {at}]", "tileloadd tmm6, [{a2} + {at}]"],
+    columns [
+        "tilezero tmm0", "tilezero tmm1",
+        "tileloadd tmm2, [{b} + {bs}]", "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
+        "tilestored [{c} + {cs}], tmm0", "tilestored [{c2} + {cs}], tmm1",
+        "tilezero tmm0", "tilezero tmm1",
+        "tileloadd tmm2, [{b} + {bs} + 64]", "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
+        "tilestored [{c} + {cs} + 64], tmm0", "tilestored [{c2} + {cs} + 64], tmm1"
+    ]
+);
+
+sweeps!(
+    sweep_two_long,
+    load ["tileloadd tmm4, [{a} + {at}]", "tileloadd tmm5, [{a} + {at} + 64]", "tileloadd tmm6, [{a2} + {at}]", "tileloadd tmm7, [{a2} + {at} + 64]"],
+    columns [
+        "tilezero tmm0", "tilezero tmm1",
+        "tileloadd tmm2, [{b} + {bs}]", "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
+        "tileloadd tmm3, [{b} + {bs} + 2048]", "tdpbf16ps tmm0, tmm5, tmm3", "tdpbf16ps tmm1, tmm7, tmm3",
+        "tilestored [{c} + {cs}], tmm0", "tilestored [{c2} + {cs}], tmm1",
+        "tilezero tmm0", "tilezero tmm1",
+        "tileloadd tmm2, [{b} + {bs} + 64]", "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
+        "tileloadd tmm3, [{b} + {bs} + 2112]", "tdpbf16ps tmm0, tmm5, tmm3", "tdpbf16ps tmm1, tmm7, tmm3",
+        "tilestored [{c} + {cs} + 64], tmm0", "tilestored [{c2} + {cs} + 64], tmm1"
+    ]
+);
+
 /// Runs `rounds` times eight multiplications on registers alone, whose factors are random, and returns their FLOP.
 pub fn registers_only(rounds: usize) -> f64 {
     configure();
@@ -340,7 +457,18 @@ pub mod tests {
         unsafe { tile_by(t, emulate) }
     }
 
-    pub static EMULATED: Micro = Micro { name: "amx bf16, emulated", tile: emulated_tile, ..MICRO };
+    /// # Safety
+    /// As [`super::sweep`], on any machine.
+    unsafe fn emulated_sweep(t: &Tile, panels: usize) {
+        let rows = t.rows.next_multiple_of(ROWS);
+        for panel in 0..panels {
+            let (b, c) = (t.b.wrapping_add(panel * t.words * t.columns), t.c.wrapping_add(panel * t.columns));
+            // SAFETY: as the caller promises.
+            unsafe { emulated_tile(&Tile { b, c, rows, ..*t }) };
+        }
+    }
+
+    pub static EMULATED: Micro = Micro { name: "amx bf16, emulated", tile: emulated_tile, sweep: Some(emulated_sweep), ..MICRO };
 
     #[test]
     fn registers_are_shared_out_right() {

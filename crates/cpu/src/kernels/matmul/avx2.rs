@@ -14,6 +14,8 @@ pub static MICRO: Micro = Micro {
     tile_columns: TILE_COLUMNS,
     columns: LANES,
     tile,
+    sweep: None,
+    sweep_words: 0,
     transpose: super::portable::transpose,
     interleave: None,
     round: None,

@@ -14,6 +14,8 @@ pub static MICRO: Micro = Micro {
     tile_columns: TILE_COLUMNS,
     columns: 2 * LANES,
     tile,
+    sweep: None,
+    sweep_words: 0,
     transpose,
     interleave: None,
     round: Some(round),

@@ -32,6 +32,10 @@ pub struct Micro {
     pub tile_columns: usize,
     /// C[rows, columns] = A B, or += with `accumulate`.
     pub tile: unsafe fn(&Tile),
+    /// The same product for a short reduction, panel after panel: A [rows, words] stays in registers. For at most [`Micro::sweep_words`]
+    /// words; C has room for whole groups of rows.
+    pub sweep: Option<unsafe fn(&Tile, usize)>,
+    pub sweep_words: usize,
     /// Transposes words: `into[w · into_stride + i] = from[i][w]` for 16 rows i, zeros from `rows` on.
     pub transpose: unsafe fn(&Transpose),
     /// Interleaves pairs of rows of bf16 or f16 to words of bf16; without it, plain loops do.

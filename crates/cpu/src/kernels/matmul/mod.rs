@@ -1,11 +1,10 @@
 //! Matrix products with packing on the fly: out = store(Σ A·B), A and B as they stand in memory.
 //!
-//! The output is cut into tiles of about 512 rows × 320 columns by shape alone, one task each. A task walks the reduction in blocks
-//! that keep a panel of B in L1: it packs its rows of A (or reads them where they stand, if they are words already), then panel after
-//! panel of B, asking for the next one's memory meanwhile. Several products are added by joining their reductions, so a low-rank branch
-//! costs a few more steps of the same loop. A task packs for itself: sharing packed panels among threads needs barriers, and cost more
-//! than it saved on small maps. Tile sizes are not sharp: 192–512 rows
-//! ran within 5 % of each other.
+//! The output is cut into tiles by shape alone, one task each. A task walks the reduction in blocks: it packs its columns of B, panel after
+//! panel, into L2; then strip after strip of A, packed or read where it stands if it is words already, meets all panels from L1, while
+//! the next block of B is asked for. Several products are added by joining their reductions, so a low-rank branch costs a few more steps
+//! of the same loop. A task packs for itself: sharing packed panels among threads needs barriers, and cost more than it saved on small
+//! maps.
 
 pub mod fixed;
 pub mod micro;
@@ -37,7 +36,7 @@ use std::ops::Range;
 use store::{Store, Sums};
 
 /// Most rows of a task's tile.
-const TILE_ROWS: usize = 512;
+const TILE_ROWS: usize = 1024;
 
 /// A sum of products and where it goes.
 pub struct Matmul<'a> {
@@ -82,12 +81,14 @@ impl Blocks {
         Blocks { tile_rows, tile_columns, words, block_words, several, a_stride }
     }
 
-    /// Words of scratch of one worker: packed A, one packed panel, rows to convert, and sums.
+    /// Words of scratch of one worker: a packed strip of A, packed panels of B, rows to convert, sums, and units of the strip and of the
+    /// columns.
     fn pieces(&self, micro: &Micro) -> [usize; 6] {
-        let columns = if self.several { self.tile_columns } else { micro.columns };
-        let units = if micro.fixed.is_some() { [self.tile_rows, micro.columns] } else { [0; 2] };
-        let (a, b) = (self.tile_rows * self.a_stride, self.block_words * micro.columns);
-        [a, b, LANES * self.block_words, self.tile_rows * columns, units[0], units[1]].map(|words| words.next_multiple_of(LANES))
+        let strip = micro.rows.next_multiple_of(micro.whole_rows);
+        let sums = if self.several { self.tile_rows * self.tile_columns } else { strip * micro.columns };
+        let units = if micro.fixed.is_some() { [strip, self.tile_columns] } else { [0; 2] };
+        let (a, b) = (strip * self.a_stride, self.block_words * self.tile_columns);
+        [a, b, LANES * self.block_words, sums, units[0], units[1]].map(|words| words.next_multiple_of(LANES))
     }
 
     /// The block of the reduction that begins at word `start`. In fixed point blocks end where terms end: a small term beside a large one
@@ -182,103 +183,104 @@ impl Matmul<'_> {
         let first_row = down * blocks.tile_rows;
         let rows = first_row..(first_row + blocks.tile_rows).min(self.rows);
         let first_column = across * blocks.tile_columns;
-        let columns = (self.columns - first_column).min(blocks.tile_columns);
+        let columns = first_column..(first_column + blocks.tile_columns).min(self.columns);
         let whole = self.rows.is_multiple_of(micro.whole_rows);
         let in_place = blocks.words > 0 && whole && self.terms.iter().all(|t| t.reads_in_place(micro));
-        let block = |start: usize| blocks.block(micro, self.terms, start);
-        let mut words = block(0);
+        let strip = micro.strip(rows.len());
+        let strips = rows.len().div_ceil(strip);
+        let mut words = blocks.block(micro, self.terms, 0);
         loop {
-            if !in_place {
-                // SAFETY: scratch is as the caller promises, and rows and words exist.
-                unsafe {
-                    let into = PackedRows { words: worker.a, stride: blocks.a_stride, units: worker.units[0] };
-                    pack::pack_left(micro, self.terms, rows.clone(), words.clone(), into);
-                }
-            }
-            let mut panels = micro.panels(columns).peekable();
-            while let Some((offset, width, exist)) = panels.next() {
-                let column = first_column + offset;
-                // A single block's sums are stored at once, so all panels share one place.
-                let place = if blocks.several { offset * blocks.tile_rows } else { 0 };
-                let next = match panels.peek() {
-                    Some((offset, _, exist)) => (first_column + offset..first_column + offset + exist, words.clone()),
-                    None => (first_column..first_column + columns.min(micro.columns), block(words.end)),
+            // SAFETY: as the caller promises.
+            unsafe { pack::pack_panels(micro, self.terms, columns.clone(), words.clone(), worker.b, worker.units[1], worker.spare) };
+            let next = blocks.block(micro, self.terms, words.end);
+            for i in 0..strips {
+                let from = rows.start + i * strip;
+                let strip = Strip {
+                    rows: from..(from + strip).min(rows.end),
+                    sums: if blocks.several { i * strip * blocks.tile_columns } else { 0 },
+                    words: words.clone(),
+                    in_place,
                 };
-                // SAFETY: as above, for columns too.
-                unsafe {
-                    pack::pack_right(micro, self.terms, column..column + exist, width, words.clone(), worker.b, worker.spare);
-                    if let Some(fixed) = micro.fixed {
-                        (fixed.panel)(worker.b, words.len(), width, worker.units[1]);
-                    }
-                    let panel = Panel { rows: rows.clone(), column, width, exist, words: words.clone(), in_place, next };
-                    self.panel(blocks, worker, worker.sums.add(place), &panel);
-                }
+                pack::prefetch_right(micro, self.terms, columns.clone(), next.clone(), i, strips);
+                // SAFETY: as above; the panels are packed.
+                unsafe { self.strip(blocks, worker, &strip, columns.clone()) };
             }
             if words.end >= blocks.words {
                 return;
             }
-            words = block(words.end);
+            words = next;
         }
     }
 
+    /// A strip against all packed panels.
+    ///
     /// # Safety
-    /// As [`Self::task`]; the worker holds the packed panel.
-    unsafe fn panel(&self, blocks: &Blocks, worker: Worker, sums: *mut f32, panel: &Panel) {
-        let (rows, width) = (panel.rows.len(), panel.width);
-        let strip = self.micro.strip(rows);
-        let strips = rows.div_ceil(strip);
-        for i in 0..strips {
-            let row = i * strip;
-            let count = (rows - row).min(strip);
-            pack::prefetch_right(self.micro, self.terms, panel.next.0.clone(), panel.next.1.clone(), i, strips);
-            // SAFETY: as the caller promises.
+    /// As [`Self::task`]; the worker holds the packed panels of these columns.
+    unsafe fn strip(&self, blocks: &Blocks, worker: Worker, strip: &Strip, columns: Range<usize>) {
+        let (micro, words) = (self.micro, &strip.words);
+        if !strip.in_place {
+            // SAFETY: scratch is as the caller promises, and rows and words exist.
             unsafe {
-                let c = sums.add(row * width);
+                let into = PackedRows { words: worker.a, stride: blocks.a_stride, units: worker.units[0] };
+                pack::pack_left(micro, self.terms, strip.rows.clone(), words.clone(), into);
+            }
+        }
+        let (before, last) = (words.start > 0, words.end >= blocks.words);
+        for (offset, width, exist) in micro.panels(columns.len()) {
+            // SAFETY: as the caller promises. A single block's sums are stored at once, so all panels share one place.
+            unsafe {
+                let c = worker.sums.add(strip.sums + if blocks.several { offset * strip.rows.len() } else { 0 });
+                let panel = worker.b.cast_const().add(offset * words.len());
+                let units = (worker.units[0].cast_const(), worker.units[1].wrapping_add(offset).cast_const());
                 let tile = |a, a_stride, first: usize, words, accumulate| {
-                    let b = worker.b.cast_const().add(first * width);
-                    let units = (worker.units[0].add(row).cast_const(), worker.units[1].cast_const());
-                    (self.micro.tile)(&Tile { a, a_stride, rows: count, b, columns: width, words, c, c_stride: width, accumulate, units });
+                    let b = panel.add(first * width);
+                    (micro.tile)(&Tile {
+                        a,
+                        a_stride,
+                        rows: strip.rows.len(),
+                        b,
+                        columns: width,
+                        words,
+                        c,
+                        c_stride: width,
+                        accumulate,
+                        units,
+                    });
                 };
-                let before = panel.words.start > 0;
-                if panel.in_place {
-                    pack::each_term(self.micro, self.terms, panel.words.clone(), |term, numbers, first, words| {
-                        let (a, a_stride) = term.in_place(panel.rows.start + row, numbers.start);
+                if strip.in_place {
+                    pack::each_term(micro, self.terms, words.clone(), |term, numbers, first, words| {
+                        let (a, a_stride) = term.in_place(strip.rows.start, numbers.start);
                         tile(a, a_stride, first, words, before || first > 0);
                     });
                 } else {
-                    tile(worker.a.add(row * blocks.a_stride).cast_const(), blocks.a_stride, 0, panel.words.len(), before);
+                    tile(worker.a.cast_const(), blocks.a_stride, 0, words.len(), before);
                 }
-                if panel.words.end >= blocks.words {
-                    self.store.tile(
-                        self.micro,
-                        &Sums {
-                            sums: c,
-                            stride: width,
-                            first_row: panel.rows.start + row,
-                            rows: count,
-                            first_column: panel.column,
-                            width: panel.exist,
-                            columns: self.columns,
-                        },
-                    );
+                if last {
+                    let (first_row, first_column) = (strip.rows.start, columns.start + offset);
+                    let sums = Sums {
+                        sums: c,
+                        stride: width,
+                        first_row,
+                        rows: strip.rows.len(),
+                        first_column,
+                        width: exist,
+                        columns: self.columns,
+                    };
+                    self.store.tile(micro, &sums);
                 }
             }
         }
     }
 }
 
-/// A panel of a task's tile in one block of the reduction.
-struct Panel {
+/// Some rows of a task's tile in one block of the reduction.
+struct Strip {
     rows: Range<usize>,
-    column: usize,
-    /// Columns with padding, and without.
-    width: usize,
-    exist: usize,
+    /// Where the sums of its panels begin.
+    sums: usize,
     words: Range<usize>,
     /// The left operands are read where they stand.
     in_place: bool,
-    /// Columns and words of the panel that comes after this one.
-    next: (Range<usize>, Range<usize>),
 }
 
 #[cfg(test)]

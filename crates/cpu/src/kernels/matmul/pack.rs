@@ -149,48 +149,113 @@ unsafe fn pack_pixel(pixels: &Pixels, anchor: Anchor, numbers: Range<usize>, pac
     unsafe { to.add(done).write_bytes(0, words * 4 - done) };
 }
 
-/// Packs one panel of right operands: `into` [words, width] words. `columns` are those that exist; `spare` has 16 rows of `words` words.
+/// Numbers of the reduction that are packed for all panels before the next ones: rows are long, and pieces of a line from each would leave
+/// most of every page unread.
+const PACKED_ROWS: usize = 64;
+
+/// Packs panels of right operands, one after the other, each [words, width] words; in fixed point with a unit a column.
 ///
 /// # Safety
-/// The columns and words exist in the operands, and `into` is large enough.
-pub unsafe fn pack_right(
+/// The columns and words exist in the operands, and `into` and `units` are large enough; `spare` has 16 rows of `words` words.
+pub unsafe fn pack_panels(
     micro: &Micro,
     terms: &[Term],
     columns: Range<usize>,
-    width: usize,
     words: Range<usize>,
+    into: *mut u32,
+    units: *mut f32,
+    spare: *mut u32,
+) {
+    let (total, count) = (words.len(), columns.len());
+    // SAFETY: as the caller promises.
+    unsafe {
+        pack_words(micro, terms, columns, words, into, spare);
+        if let Some(fixed) = micro.fixed {
+            micro.panels(count).for_each(|(column, width, _)| (fixed.panel)(into.add(column * total), total, width, units.add(column)));
+        }
+    }
+}
+
+/// The same without fixed point.
+///
+/// # Safety
+/// As [`pack_panels`].
+pub unsafe fn pack_words(micro: &Micro, terms: &[Term], columns: Range<usize>, words: Range<usize>, into: *mut u32, spare: *mut u32) {
+    let total = words.len();
+    let range = |column: usize, exist: usize| columns.start + column..columns.start + column + exist;
+    let panels = || micro.panels(columns.len());
+    // SAFETY: as the caller promises.
+    unsafe {
+        each_term(micro, terms, words.clone(), |term, numbers, first, count| {
+            let part = |(column, width, exist), numbers: Range<usize>, first: usize, count: usize| {
+                let into = into.add(column * total + first * width);
+                pack_part(micro, &term.right, range(column, exist), width, numbers, count, into, spare);
+            };
+            // What comes next, where nobody could ask for it while the block before was multiplied.
+            let ahead = |columns, numbers| {
+                if words.start == 0 {
+                    prefetch_numbers(&term.right, columns, numbers, 0, 1);
+                }
+            };
+            if matches!(term.right, Right::Columns { .. }) {
+                let mut next = panels().skip(1);
+                for panel in panels() {
+                    if let Some((column, _, exist)) = next.next() {
+                        ahead(range(column, exist), numbers.clone());
+                    }
+                    part(panel, numbers.clone(), first, count);
+                }
+                return;
+            }
+            for start in numbers.clone().step_by(PACKED_ROWS) {
+                let some = start..(start + PACKED_ROWS).min(numbers.end);
+                let skipped = (start - numbers.start) / micro.per_word();
+                let here = if some.end == numbers.end { count - skipped } else { some.len() / micro.per_word() };
+                ahead(columns.clone(), some.end..(some.end + PACKED_ROWS).min(numbers.end));
+                panels().for_each(|panel| part(panel, some.clone(), first + skipped, here));
+            }
+        });
+    }
+}
+
+/// Packs numbers of one term for one panel: `into` [words, width] words, zeros beyond what exists.
+///
+/// # Safety
+/// As [`pack_panels`].
+#[allow(clippy::too_many_arguments)]
+unsafe fn pack_part(
+    micro: &Micro,
+    right: &Right,
+    columns: Range<usize>,
+    width: usize,
+    numbers: Range<usize>,
+    words: usize,
     into: *mut u32,
     spare: *mut u32,
 ) {
-    each_term(micro, terms, words, |term, numbers, first, count| {
-        // SAFETY: `first` is within the panel.
-        let into = unsafe { into.add(first * width) };
-        let filled = numbers.len().div_ceil(micro.per_word());
-        match term.right {
-            Right::Columns { source, stride } => {
-                for group in (0..width).step_by(LANES) {
-                    let exist = columns.len().saturating_sub(group).min(LANES);
-                    let from = source.at((columns.start + group) * stride + numbers.start);
-                    // SAFETY: as the caller promises.
-                    unsafe { pack_columns(micro, from, stride, exist, numbers.len(), count, into.add(group), width, spare) };
-                }
+    let filled = numbers.len().div_ceil(micro.per_word());
+    match *right {
+        Right::Columns { source, stride } => {
+            for group in (0..width).step_by(LANES) {
+                let exist = columns.len().saturating_sub(group).min(LANES);
+                let from = source.at((columns.start + group) * stride + numbers.start);
+                // SAFETY: as the caller promises.
+                unsafe { pack_columns(micro, from, stride, exist, numbers.len(), words, into.add(group), width, spare) };
             }
-            // SAFETY: as the caller promises.
-            _ if matches!(term.right.dtype(), DType::Quantized(_)) => unsafe {
-                pack_quantized(micro, &term.right, &columns, numbers, width, into);
-            },
-            // SAFETY: as above.
-            _ => unsafe { pack_plain(micro, &term.right, &columns, numbers, width, into) },
         }
-        // SAFETY: words up to `count` are the panel's.
-        unsafe { into.add(filled * width).write_bytes(0, (count - filled) * width) };
-    });
+        // SAFETY: as the caller promises.
+        _ if matches!(right.dtype(), DType::Quantized(_)) => unsafe { pack_quantized(micro, right, &columns, numbers, width, into) },
+        // SAFETY: as above.
+        _ => unsafe { pack_plain(micro, right, &columns, numbers, width, into) },
+    }
+    // SAFETY: words up to `words` are the panel's.
+    unsafe { into.add(filled * width).write_bytes(0, (words - filled) * width) };
 }
 
 /// Packs rows of plain numbers.
 ///
 /// # Safety
-/// As [`pack_right`].
+/// As [`pack_panels`].
 unsafe fn pack_plain(micro: &Micro, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
     let narrow = matches!(right.dtype(), DType::BF16 | DType::F16);
     if micro.interleave.is_some() && narrow && matches!(right, Right::Rows { .. }) && right.is_even() {
@@ -221,7 +286,7 @@ fn each_run(right: &Right, numbers: Range<usize>, mut body: impl FnMut(usize, us
 /// Packs rows as f32 run by run.
 ///
 /// # Safety
-/// As [`pack_right`].
+/// As [`pack_panels`].
 unsafe fn pack_runs(right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
     let Right::Rows { stride, .. } = right else { unreachable!("checked by the caller") };
     each_run(right, numbers, |first, rows, source| {
@@ -240,7 +305,7 @@ const MOST_COLUMNS: usize = 4 * LANES;
 /// Packs rows of quantized numbers: as f32 straight into the panel; else some rows as bf16, and these into the panel.
 ///
 /// # Safety
-/// As [`pack_right`].
+/// As [`pack_panels`].
 unsafe fn pack_quantized(micro: &Micro, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
     // SAFETY: as the caller promises; the buffer takes the widened rows.
     unsafe {
@@ -273,7 +338,7 @@ unsafe fn widen_runs(right: &Right, columns: &Range<usize>, numbers: Range<usize
 /// Packs rows of bf16 or f16 run by run; within a run they are evenly spaced.
 ///
 /// # Safety
-/// As [`pack_right`].
+/// As [`pack_panels`].
 unsafe fn interleave_runs(micro: &Micro, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
     let (Right::Rows { stride, .. }, Some(interleave)) = (right, micro.interleave) else { unreachable!("checked by the caller") };
     each_run(right, numbers, |first, rows, source| {
@@ -289,7 +354,7 @@ unsafe fn interleave_runs(micro: &Micro, right: &Right, columns: &Range<usize>, 
 /// Transposes up to 16 columns that are stored as rows of `len` numbers.
 ///
 /// # Safety
-/// As [`pack_right`].
+/// As [`pack_panels`].
 #[allow(clippy::too_many_arguments)]
 unsafe fn pack_columns(
     micro: &Micro,
@@ -349,7 +414,7 @@ vectorize! {
 }
 
 vectorize! {
-    /// Packs rows as they are (f32), or two and two interleaved (bf16). Operands as for [`pack_right`].
+    /// Packs rows as they are (f32), or two and two interleaved (bf16). Operands as for [`pack_panels`].
     fn pack_rows<S: Element>(packed: DType, right: &Right, columns: &Range<usize>, numbers: Range<usize>, width: usize, into: *mut u32) {
         let row = |k: usize| right.row(k).map(|s| s.at(columns.start).pointer.cast::<S>());
         let pairs = packed == DType::BF16;
@@ -401,30 +466,30 @@ fn bits<S: Element>(value: S) -> u32 {
     }
 }
 
-/// Asks for a share (`part` of `parts`) of what the next [`pack_right`] will read: weights come from far, and hardware doesn't see a
-/// panel's many short rows coming.
+/// Asks for a share (`part` of `parts`) of what the next [`pack_panels`] will read: weights come from far, and hardware doesn't see many
+/// short rows coming.
 pub fn prefetch_right(micro: &Micro, terms: &[Term], columns: Range<usize>, words: Range<usize>, part: usize, parts: usize) {
-    each_term(micro, terms, words, |term, numbers, _, _| {
-        let share = |count: usize| count * part / parts..count * (part + 1) / parts;
-        match term.right {
-            Right::Columns { source, stride } => {
-                let lines = source.bytes(numbers.len()).1.div_ceil(64);
-                for i in share(columns.len() * lines) {
-                    let from = source.at((columns.start + i / lines) * stride + numbers.start).bytes(0).0;
-                    prefetch(from.wrapping_add(i % lines * 64));
-                }
+    each_term(micro, terms, words, |term, numbers, _, _| prefetch_numbers(&term.right, columns.clone(), numbers, part, parts));
+}
+
+fn prefetch_numbers(right: &Right, columns: Range<usize>, numbers: Range<usize>, part: usize, parts: usize) {
+    let share = |count: usize| count * part / parts..count * (part + 1) / parts;
+    match right {
+        Right::Columns { source, stride } => {
+            for column in share(columns.len()) {
+                let (from, bytes) = source.at((columns.start + column) * stride + numbers.start).bytes(numbers.len());
+                (0..bytes).step_by(64).for_each(|offset| prefetch(from.wrapping_add(offset)));
             }
-            // Few rows of the product would not pay for finding grouped rows twice.
-            Right::Rows { run, .. } if run == usize::MAX || parts > 8 => {
-                for k in share(numbers.len()) {
-                    let Some(row) = term.right.row(numbers.start + k) else { continue };
-                    let (from, bytes) = row.at(columns.start).bytes(columns.len());
-                    (0..bytes).step_by(64).for_each(|offset| prefetch(from.wrapping_add(offset)));
-                }
-            }
-            _ => {}
         }
-    });
+        Right::Rows { .. } => {
+            for k in share(numbers.len()) {
+                let Some(row) = right.row(numbers.start + k) else { continue };
+                let (from, bytes) = row.at(columns.start).bytes(columns.len());
+                (0..bytes).step_by(64).for_each(|offset| prefetch(from.wrapping_add(offset)));
+            }
+        }
+        Right::Pixels(..) => {}
+    }
 }
 
 #[inline(always)]

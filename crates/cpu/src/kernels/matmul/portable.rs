@@ -13,6 +13,8 @@ pub static MICRO: Micro = Micro {
     tile_columns: TILE_COLUMNS,
     columns: LANES,
     tile,
+    sweep: None,
+    sweep_words: 0,
     transpose,
     interleave: None,
     round: None,

@@ -111,27 +111,56 @@ pub struct Sums {
     pub columns: usize,
 }
 
+/// Rows of a tile that are turned together.
+const TURNED: usize = 2 * LANES;
+
 vectorize! {
     fn store_tile(store: &Store, tile: &Sums) {
-        for r in 0..tile.rows {
-            let row = tile.first_row + r;
-            let mut line = [0.0f32; 4 * LANES];
-            let line = &mut line[..tile.width];
-            // SAFETY: the caller of `Store::tile` promises that all of this exists and is ours.
-            unsafe {
-                scale_row(tile.sums.add(r * tile.stride), store.scale, store.bias.map(|b| b.add(tile.first_column)), line);
+        for first in (0..tile.rows).step_by(TURNED) {
+            let rows = (tile.rows - first).min(TURNED);
+            let mut lines = [[0.0f32; 4 * LANES]; TURNED];
+            for (r, line) in lines.iter_mut().enumerate().take(rows) {
+                let line = &mut line[..tile.width];
+                // SAFETY: the caller of `Store::tile` promises that all of this exists.
+                unsafe { scale_row(tile.sums.add((first + r) * tile.stride), store.scale, store.bias.map(|b| b.add(tile.first_column)), line) };
                 if let Some((lora, seed)) = &store.keep {
-                    drop_some(lora, *seed, row * tile.columns + tile.first_column, line);
+                    drop_some(lora, *seed, (tile.first_row + first + r) * tile.columns + tile.first_column, line);
                 }
-                for target in store.targets.iter().flatten() {
-                    let at = store.rows.of(row) * target.row_stride + tile.first_column * target.column_stride;
+            }
+            for target in store.targets.iter().flatten() {
+                let lines = &lines[..rows];
+                // SAFETY: as above, and these rows of the target are ours.
+                unsafe {
                     match target.dtype {
-                        DType::BF16 => put(line, target.pointer.cast::<bf16>().add(at), target.column_stride, target.add),
-                        DType::F16 => put(line, target.pointer.cast::<f16>().add(at), target.column_stride, target.add),
-                        _ => put(line, target.pointer.cast::<f32>().add(at), target.column_stride, target.add),
+                        DType::BF16 => put_lines::<bf16>(store, tile, first, lines, target),
+                        DType::F16 => put_lines::<f16>(store, tile, first, lines, target),
+                        _ => put_lines::<f32>(store, tile, first, lines, target),
                     }
                 }
             }
+        }
+    }
+}
+
+/// Writes lines of a tile, which begin at its row `first`: row by row, or, into a transpose, column by column.
+///
+/// # Safety
+/// The target has these elements, and they are ours.
+#[inline(always)]
+unsafe fn put_lines<T: Element>(store: &Store, tile: &Sums, first: usize, lines: &[[f32; 4 * LANES]], target: &Target) {
+    let to = target.pointer.cast::<T>().wrapping_add(tile.first_column * target.column_stride);
+    let row = tile.first_row + first;
+    // SAFETY: as the caller promises.
+    unsafe {
+        if target.row_stride == 1 && matches!(store.rows, RowMap::Same) {
+            for c in 0..tile.width {
+                let column: [f32; TURNED] = std::array::from_fn(|r| lines.get(r).map_or(0.0, |line| line[c]));
+                put(&column[..lines.len()], to.add(c * target.column_stride + row), 1, target.add);
+            }
+            return;
+        }
+        for (r, line) in lines.iter().enumerate() {
+            put(&line[..tile.width], to.add(store.rows.of(row + r) * target.row_stride), target.column_stride, target.add);
         }
     }
 }

@@ -120,7 +120,7 @@ fn panel(micro: &Micro, right: Right, depth: usize, columns: std::ops::Range<usi
     let mut into = vec![0x7fff_7fffu32; words * width + 1];
     let mut spare = vec![0x7fff_7fffu32; super::LANES * words];
     // SAFETY: the operand has these columns; `into` and `spare` have the words that they need.
-    unsafe { pack::pack_right(micro, &[term], columns, width, 0..words, into.as_mut_ptr(), spare.as_mut_ptr()) };
+    unsafe { pack::pack_words(micro, &[term], columns, 0..words, into.as_mut_ptr(), spare.as_mut_ptr()) };
     into
 }
 

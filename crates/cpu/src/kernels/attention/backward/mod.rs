@@ -12,11 +12,11 @@ mod slopes;
 use super::super::matmul::Shared;
 use super::super::matmul::micro::{LANES, Micro};
 use super::super::matmul::operand::{Left, Right, Source, Term};
-use super::super::matmul::pack::pack_left;
+use super::super::matmul::pack::{pack_left, pack_panels};
 use super::super::{Call, Kernel};
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
-use super::{Panels, Rows, Sizes, multiply, pack_panels, packed_rows, row_words};
+use super::{Panels, Rows, Sizes, multiply, packed_rows, row_words};
 use crate::isa::{Isa, isa};
 use crate::tensor::Tensor;
 use crate::threads;
@@ -117,10 +117,18 @@ impl Part<'_> {
                 // SAFETY: as the caller promises.
                 unsafe {
                     let into = columns.words.as_mut_ptr().add(first * plan.depth_words);
-                    pack_panels(micro, &across, first..first + exist, into, columns.units.as_mut_ptr().add(first), spare);
+                    pack_panels(
+                        micro,
+                        &[across],
+                        first..first + exist,
+                        0..plan.depth_words,
+                        into,
+                        columns.units.as_mut_ptr().add(first),
+                        spare,
+                    );
                     let into = rows.words.as_mut_ptr().add(self.query_rows(first));
                     let units = rows.units.as_mut_ptr().add(first / plan.queries * sizes.wide());
-                    pack_panels(micro, &down, 0..sizes.depth, into, units, spare);
+                    pack_panels(micro, &[down], 0..sizes.depth, 0..micro.words(exist), into, units, spare);
                 }
             }
         }
@@ -354,7 +362,15 @@ impl Part<'_> {
         // SAFETY: as the caller promises; these words are not in fixed point.
         unsafe {
             let units = worker.ds.units.as_mut_ptr();
-            pack_panels(self.micro, &term, 0..queries, worker.ds_panels.as_mut_ptr(), units, worker.spare.as_mut_ptr());
+            pack_panels(
+                self.micro,
+                &[term],
+                0..queries,
+                0..self.micro.words(term.depth),
+                worker.ds_panels.as_mut_ptr(),
+                units,
+                worker.spare.as_mut_ptr(),
+            );
         }
     }
 }
