@@ -107,7 +107,8 @@ unsafe fn multiply(block: &Block) {
 }
 
 /// A function that loads or clears C, walks the reduction, and stores C. C registers are tmm0 to tmm3, A is in tmm4 and tmm5, B in tmm6 and
-/// tmm7. `c2` and `a2` are 16 rows below `c` and `a`.
+/// tmm7. `c2` and `a2` are 16 rows below `c` and `a`. The loads of a step come together: where another program shares the core, turning
+/// from loads to products and back costs a tenth of both.
 macro_rules! registers {
     ($name:ident, load [$($load:literal),*], clear [$($clear:literal),*], step [$($step:literal),*], store [$($store:literal),*]) => {
         /// # Safety
@@ -155,9 +156,8 @@ registers!(
     load ["tileloadd tmm0, [{c} + {cs}]", "tileloadd tmm1, [{c} + {cs} + 64]", "tileloadd tmm2, [{c2} + {cs}]", "tileloadd tmm3, [{c2} + {cs} + 64]"],
     clear ["tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"],
     step [
-        "tileloadd tmm6, [{b} + {bs}]", "tileloadd tmm4, [{a} + {at}]", "tdpbf16ps tmm0, tmm4, tmm6",
-        "tileloadd tmm7, [{b} + {bs} + 64]", "tdpbf16ps tmm1, tmm4, tmm7",
-        "tileloadd tmm5, [{a2} + {at}]", "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7"
+        "tileloadd tmm6, [{b} + {bs}]", "tileloadd tmm4, [{a} + {at}]", "tileloadd tmm7, [{b} + {bs} + 64]", "tileloadd tmm5, [{a2} + {at}]",
+        "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7", "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7"
     ],
     store ["tilestored [{c} + {cs}], tmm0", "tilestored [{c} + {cs} + 64], tmm1", "tilestored [{c2} + {cs}], tmm2", "tilestored [{c2} + {cs} + 64], tmm3"]
 );
@@ -167,8 +167,8 @@ registers!(
     load ["tileloadd tmm0, [{c} + {cs}]", "tileloadd tmm2, [{c2} + {cs}]"],
     clear ["tilezero tmm0", "tilezero tmm2"],
     step [
-        "tileloadd tmm6, [{b} + {bs}]", "tileloadd tmm4, [{a} + {at}]", "tdpbf16ps tmm0, tmm4, tmm6",
-        "tileloadd tmm5, [{a2} + {at}]", "tdpbf16ps tmm2, tmm5, tmm6"
+        "tileloadd tmm6, [{b} + {bs}]", "tileloadd tmm4, [{a} + {at}]", "tileloadd tmm5, [{a2} + {at}]",
+        "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm2, tmm5, tmm6"
     ],
     store ["tilestored [{c} + {cs}], tmm0", "tilestored [{c2} + {cs}], tmm2"]
 );
@@ -178,8 +178,8 @@ registers!(
     load ["tileloadd tmm0, [{c} + {cs}]", "tileloadd tmm1, [{c} + {cs} + 64]", "/* {c2} */"],
     clear ["tilezero tmm0", "tilezero tmm1"],
     step [
-        "tileloadd tmm6, [{b} + {bs}]", "tileloadd tmm4, [{a} + {at}]", "tdpbf16ps tmm0, tmm4, tmm6",
-        "tileloadd tmm7, [{b} + {bs} + 64]", "tdpbf16ps tmm1, tmm4, tmm7"
+        "tileloadd tmm6, [{b} + {bs}]", "tileloadd tmm4, [{a} + {at}]", "tileloadd tmm7, [{b} + {bs} + 64]",
+        "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7"
     ],
     store ["tilestored [{c} + {cs}], tmm0", "tilestored [{c} + {cs} + 64], tmm1", "/* {c2} */"]
 );
@@ -255,12 +255,8 @@ sweeps!(
     sweep_one_short,
     load ["/* {a2} */ tileloadd tmm4, [{a} + {at}]"],
     columns [
-        "/* {c2} */ tilezero tmm0",
-        "tileloadd tmm2, [{b} + {bs}]", "tdpbf16ps tmm0, tmm4, tmm2",
-        "tilestored [{c} + {cs}], tmm0",
-        "tilezero tmm0",
-        "tileloadd tmm2, [{b} + {bs} + 64]", "tdpbf16ps tmm0, tmm4, tmm2",
-        "tilestored [{c} + {cs} + 64], tmm0"
+        "tileloadd tmm2, [{b} + {bs}]", "/* {c2} */ tilezero tmm0", "tdpbf16ps tmm0, tmm4, tmm2", "tilestored [{c} + {cs}], tmm0",
+        "tileloadd tmm2, [{b} + {bs} + 64]", "tilezero tmm0", "tdpbf16ps tmm0, tmm4, tmm2", "tilestored [{c} + {cs} + 64], tmm0"
     ]
 );
 
@@ -268,13 +264,11 @@ sweeps!(
     sweep_one_long,
     load ["/* {a2} */ tileloadd tmm4, [{a} + {at}]", "tileloadd tmm5, [{a} + {at} + 64]"],
     columns [
-        "/* {c2} */ tilezero tmm0",
-        "tileloadd tmm2, [{b} + {bs}]", "tdpbf16ps tmm0, tmm4, tmm2",
-        "tileloadd tmm3, [{b} + {bs} + 2048]", "tdpbf16ps tmm0, tmm5, tmm3",
+        "tileloadd tmm2, [{b} + {bs}]", "tileloadd tmm3, [{b} + {bs} + 2048]", "/* {c2} */ tilezero tmm0",
+        "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm0, tmm5, tmm3",
         "tilestored [{c} + {cs}], tmm0",
-        "tilezero tmm0",
-        "tileloadd tmm2, [{b} + {bs} + 64]", "tdpbf16ps tmm0, tmm4, tmm2",
-        "tileloadd tmm3, [{b} + {bs} + 2112]", "tdpbf16ps tmm0, tmm5, tmm3",
+        "tileloadd tmm2, [{b} + {bs} + 64]", "tileloadd tmm3, [{b} + {bs} + 2112]", "tilezero tmm0",
+        "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm0, tmm5, tmm3",
         "tilestored [{c} + {cs} + 64], tmm0"
     ]
 );
@@ -283,11 +277,11 @@ sweeps!(
     sweep_two_short,
     load ["tileloadd tmm4, [{a} + {at}]", "tileloadd tmm6, [{a2} + {at}]"],
     columns [
-        "tilezero tmm0", "tilezero tmm1",
-        "tileloadd tmm2, [{b} + {bs}]", "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
+        "tileloadd tmm2, [{b} + {bs}]", "tilezero tmm0", "tilezero tmm1",
+        "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
         "tilestored [{c} + {cs}], tmm0", "tilestored [{c2} + {cs}], tmm1",
-        "tilezero tmm0", "tilezero tmm1",
-        "tileloadd tmm2, [{b} + {bs} + 64]", "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
+        "tileloadd tmm2, [{b} + {bs} + 64]", "tilezero tmm0", "tilezero tmm1",
+        "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
         "tilestored [{c} + {cs} + 64], tmm0", "tilestored [{c2} + {cs} + 64], tmm1"
     ]
 );
@@ -296,13 +290,11 @@ sweeps!(
     sweep_two_long,
     load ["tileloadd tmm4, [{a} + {at}]", "tileloadd tmm5, [{a} + {at} + 64]", "tileloadd tmm6, [{a2} + {at}]", "tileloadd tmm7, [{a2} + {at} + 64]"],
     columns [
-        "tilezero tmm0", "tilezero tmm1",
-        "tileloadd tmm2, [{b} + {bs}]", "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
-        "tileloadd tmm3, [{b} + {bs} + 2048]", "tdpbf16ps tmm0, tmm5, tmm3", "tdpbf16ps tmm1, tmm7, tmm3",
+        "tileloadd tmm2, [{b} + {bs}]", "tileloadd tmm3, [{b} + {bs} + 2048]", "tilezero tmm0", "tilezero tmm1",
+        "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2", "tdpbf16ps tmm0, tmm5, tmm3", "tdpbf16ps tmm1, tmm7, tmm3",
         "tilestored [{c} + {cs}], tmm0", "tilestored [{c2} + {cs}], tmm1",
-        "tilezero tmm0", "tilezero tmm1",
-        "tileloadd tmm2, [{b} + {bs} + 64]", "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2",
-        "tileloadd tmm3, [{b} + {bs} + 2112]", "tdpbf16ps tmm0, tmm5, tmm3", "tdpbf16ps tmm1, tmm7, tmm3",
+        "tileloadd tmm2, [{b} + {bs} + 64]", "tileloadd tmm3, [{b} + {bs} + 2112]", "tilezero tmm0", "tilezero tmm1",
+        "tdpbf16ps tmm0, tmm4, tmm2", "tdpbf16ps tmm1, tmm6, tmm2", "tdpbf16ps tmm0, tmm5, tmm3", "tdpbf16ps tmm1, tmm7, tmm3",
         "tilestored [{c} + {cs} + 64], tmm0", "tilestored [{c2} + {cs} + 64], tmm1"
     ]
 );
@@ -473,6 +465,35 @@ pub mod tests {
     #[test]
     fn registers_are_shared_out_right() {
         assert!(multiplies_right(emulated_tile));
+    }
+
+    #[test]
+    fn sweeping_over_panels_is_multiplying_by_each() {
+        let micro = micro();
+        let sweep = micro.sweep.expect("the path sweeps");
+        let number = |i: usize| half::bf16::from_f32((i * 11 % 29) as f32 - 14.0);
+        for (rows, words, panels) in [(16, 16, 1), (32, 16, 3), (16, 32, 2), (32, 32, 1), (32, 32, 5)] {
+            let a: Vec<half::bf16> = (0..rows * (words + 16) * 2).map(number).collect();
+            let b: Vec<half::bf16> = (0..panels * words * 64).map(|i| number(i * 3 + 1)).collect();
+            let c_stride = panels * 32 + 16;
+            let run = |by: &dyn Fn(&Tile)| {
+                let mut c = vec![7.5f32; rows * c_stride];
+                let (a, b, c_pointer) = (a.as_ptr().cast(), b.as_ptr().cast(), c.as_mut_ptr());
+                let units = (std::ptr::null(), std::ptr::null());
+                by(&Tile { a, a_stride: words + 16, rows, b, columns: 32, words, c: c_pointer, c_stride, accumulate: false, units });
+                c
+            };
+            // SAFETY: the operands have these sizes.
+            let swept = run(&|t| unsafe { sweep(t, panels) });
+            let each = run(&|t| {
+                for panel in 0..panels {
+                    let (b, c) = (t.b.wrapping_add(panel * words * 32), t.c.wrapping_add(panel * 32));
+                    // SAFETY: as above.
+                    unsafe { (micro.tile)(&Tile { b, c, ..*t }) };
+                }
+            });
+            assert_eq!(swept, each, "{rows} rows, {words} words, {panels} panels");
+        }
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Matmul<'_> {
     /// Computes and stores the product. `scratch` has [`scratch_bytes`], aligned to 64.
     pub fn run(&self, scratch: &mut [u8]) {
         let depths = self.terms.iter().map(|t| t.depth);
-        let mut list = [0; 4];
+        let mut list = [0; MOST_TERMS];
         list.iter_mut().zip(depths).for_each(|(l, d)| *l = d);
         let blocks = Blocks::new(self.micro, self.rows, self.columns, &list[..self.terms.len()]);
         let pieces = blocks.pieces(self.micro);
@@ -217,52 +217,51 @@ impl Matmul<'_> {
     /// # Safety
     /// As [`Self::task`]; the worker holds the packed panels of these columns.
     unsafe fn strip(&self, blocks: &Blocks, worker: Worker, strip: &Strip, columns: Range<usize>) {
-        let (micro, words) = (self.micro, &strip.words);
-        if !strip.in_place {
+        let (micro, rows, words) = (self.micro, strip.rows.len(), strip.words.len());
+        let mut parts = [LeftPart { a: worker.a.cast_const(), a_stride: blocks.a_stride, first: 0, words }; MOST_TERMS];
+        let mut count = 1;
+        if strip.in_place {
+            count = 0;
+            pack::each_term(micro, self.terms, strip.words.clone(), |term, numbers, first, words| {
+                let (a, a_stride) = term.in_place(strip.rows.start, numbers.start);
+                parts[count] = LeftPart { a, a_stride, first, words };
+                count += 1;
+            });
+        } else {
             // SAFETY: scratch is as the caller promises, and rows and words exist.
             unsafe {
                 let into = PackedRows { words: worker.a, stride: blocks.a_stride, units: worker.units[0] };
-                pack::pack_left(micro, self.terms, strip.rows.clone(), words.clone(), into);
+                pack::pack_left(micro, self.terms, strip.rows.clone(), strip.words.clone(), into);
             }
         }
-        let (before, last) = (words.start > 0, words.end >= blocks.words);
+        let (before, last) = (strip.words.start > 0, strip.words.end >= blocks.words);
         for (offset, width, exist) in micro.panels(columns.len()) {
             // SAFETY: as the caller promises. A single block's sums are stored at once, so all panels share one place.
             unsafe {
-                let c = worker.sums.add(strip.sums + if blocks.several { offset * strip.rows.len() } else { 0 });
-                let panel = worker.b.cast_const().add(offset * words.len());
+                let c = worker.sums.add(strip.sums + if blocks.several { offset * rows } else { 0 });
+                let panel = worker.b.cast_const().add(offset * words);
                 let units = (worker.units[0].cast_const(), worker.units[1].wrapping_add(offset).cast_const());
-                let tile = |a, a_stride, first: usize, words, accumulate| {
-                    let b = panel.add(first * width);
+                for part in &parts[..count] {
                     (micro.tile)(&Tile {
-                        a,
-                        a_stride,
-                        rows: strip.rows.len(),
-                        b,
+                        a: part.a,
+                        a_stride: part.a_stride,
+                        rows,
+                        b: panel.add(part.first * width),
                         columns: width,
-                        words,
+                        words: part.words,
                         c,
                         c_stride: width,
-                        accumulate,
+                        accumulate: before || part.first > 0,
                         units,
                     });
-                };
-                if strip.in_place {
-                    pack::each_term(micro, self.terms, words.clone(), |term, numbers, first, words| {
-                        let (a, a_stride) = term.in_place(strip.rows.start, numbers.start);
-                        tile(a, a_stride, first, words, before || first > 0);
-                    });
-                } else {
-                    tile(worker.a.cast_const(), blocks.a_stride, 0, words.len(), before);
                 }
                 if last {
-                    let (first_row, first_column) = (strip.rows.start, columns.start + offset);
                     let sums = Sums {
                         sums: c,
                         stride: width,
-                        first_row,
-                        rows: strip.rows.len(),
-                        first_column,
+                        first_row: strip.rows.start,
+                        rows,
+                        first_column: columns.start + offset,
                         width: exist,
                         columns: self.columns,
                     };
@@ -271,6 +270,19 @@ impl Matmul<'_> {
             }
         }
     }
+}
+
+/// Most products that are added up.
+const MOST_TERMS: usize = 4;
+
+/// A stretch of a strip's words as the micro-kernel reads them.
+#[derive(Clone, Copy)]
+struct LeftPart {
+    a: *const u32,
+    a_stride: usize,
+    /// Its first word in the panels, and how many.
+    first: usize,
+    words: usize,
 }
 
 /// Some rows of a task's tile in one block of the reduction.
