@@ -148,7 +148,7 @@ fn schedule_of(name: &str) -> Result<HuberSchedule> {
 }
 
 fn positive(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
-    let value = value.map_or(default, |v| v.0);
-    ensure!(value > 0.0, "{key}: {value} must be more than 0");
-    Ok(value)
+    let value = value.unwrap_or(Number(default));
+    ensure!(value.0 > 0.0, "{key}: {value} must be more than 0");
+    value.within_reason(key)
 }

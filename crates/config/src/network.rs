@@ -133,9 +133,9 @@ fn rank(key: &str, rank: Option<Whole>, default: u64, least: u64) -> Result<usiz
 }
 
 fn alpha(key: &str, alpha: Option<Number>, rank: usize) -> Result<f64> {
-    let alpha = alpha.map_or(rank as f64, |a| a.0);
-    ensure!(alpha > 0.0, "{key}: {alpha} must be more than 0, or the adapter has no effect");
-    Ok(alpha)
+    let alpha = alpha.unwrap_or(Number(rank as f64));
+    ensure!(alpha.0 > 0.0, "{key}: {alpha} must be more than 0, or the adapter has no effect");
+    alpha.within_reason(key)
 }
 
 fn one_place(key: &str, direct: Option<Texts>, kwargs: Option<Texts>) -> Result<Vec<String>> {

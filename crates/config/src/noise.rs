@@ -69,7 +69,7 @@ pub(crate) fn resolve(raw: &RawTrain, findings: &mut Findings) -> NoiseConfig {
         ip_noise_gamma: findings.or(not_negative("train.ip_noise_gamma", raw.ip_noise_gamma, 0.0), 0.0),
         zero_terminal_snr: raw.zero_terminal_snr.is_some_and(|f| f.0),
         timestep_type: findings.or(timestep_type(raw.timestep_type.as_deref().unwrap_or("uniform")), TimestepType::Uniform),
-        logit_mean: raw.logit_mean.map_or(0.0, |v| v.0),
+        logit_mean: findings.or(raw.logit_mean.unwrap_or(Number(0.0)).within_reason("train.logit_mean"), 0.0),
         logit_std: findings.or(logit_std(raw.logit_std), 1.0),
         content_or_style,
         content_or_style_reg: findings.or(of_reg, content_or_style),
@@ -102,7 +102,7 @@ fn logit_std(width: Option<Number>) -> Result<f64> {
 
 /// May be negative: the offset then is weaker where the latent is far from zero.
 fn adaptive_scale(raw: &RawTrain) -> Result<f64> {
-    let scale = raw.adaptive_noise_scale.map_or(0.0, |v| v.0);
+    let scale = raw.adaptive_noise_scale.unwrap_or(Number(0.0)).within_reason("train.adaptive_noise_scale")?;
     ensure!(
         scale == 0.0 || raw.noise_offset.is_some(),
         "train.adaptive_noise_scale: {scale} changes train.noise_offset, which is not given; give it too (0.05 is usual, 0 is possible)"

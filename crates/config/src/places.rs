@@ -76,7 +76,8 @@ impl Places {
         // A single word may be any word, but for the first one.
         let paths = words.filter(|(i, word)| *i == 0 || word.contains(['.', '[']));
         let paths: Vec<&str> = paths.map(|(_, word)| word.trim_end_matches('.')).collect();
-        let place = self.setting(&paths, error).or_else(|| paths.iter().find_map(|path| self.nearest(path)));
+        let exact = || paths.iter().find_map(|path| self.at.get(*path)).map(String::as_str);
+        let place = self.setting(&paths, error).or_else(exact).or_else(|| paths.iter().find_map(|path| self.nearest(path)));
         format!("{}: {error}", place.unwrap_or(&self.origin))
     }
 

@@ -185,6 +185,7 @@ fn everything_that_is_out_of_range_is_told_at_once_each_with_its_place() {
     assert_says(&message, &["19 keys of c.yaml can't be used as they are"]);
     // One alone has its place too; what a section lacks is told at the section; what --set says is told as that.
     assert!(refused_with("train:\n  steps: 0").starts_with("c.yaml:6:3: train.steps: 0 leaves"));
+    assert!(refused_with("train:\n  lr_warmup_steps: -3").starts_with("c.yaml:6:3: in train.lr_scheduler"));
     assert!(refused(&MINIMAL.replace("name_or_path: m", "")).starts_with("c.yaml:2:1: model.name_or_path is missing"));
     assert!(
         refused("name: a").starts_with("2 keys of c.yaml can't be used as they are: c.yaml: model is missing"),
@@ -587,6 +588,12 @@ fn absurd_numbers_are_refused_with_their_key() {
         ("dataloader: {num_workers: 1e6}", "dataloader.num_workers"),
         ("dataloader: {prefetch_factor: 0}", "dataloader.prefetch_factor"),
         ("sample: {width: 1e9}", "width"),
+        ("train: {noise_offset: 1e300}", "train.noise_offset: 1e300"),
+        ("train: {huber_c: 1e300, huber_schedule: constant}", "train.huber_c: 1e300"),
+        ("train: {loraplus_lr_ratio: 1e20}", "train.loraplus_lr_ratio: 1e20"),
+        ("train: {noise_offset: 0.1, adaptive_noise_scale: -1e20}", "train.adaptive_noise_scale: -1e20"),
+        ("train: {max_grad_norm: 1e300}", "train.max_grad_norm: 1e300"),
+        ("network: {alpha: 1e20}", "network.linear_alpha: 1e20"),
     ] {
         assert_says(&refused_with(text), &[key]);
     }

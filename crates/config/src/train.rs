@@ -344,7 +344,7 @@ pub(crate) fn resolve(mut raw: RawTrain, findings: &mut Findings) -> (TrainConfi
         do_parameter_swapping: raw.do_parameter_swapping.is_some_and(|f| f.0),
         parameter_swapping_factor: findings.or(swapping_factor(raw.parameter_swapping_factor), 0.1),
         ema_config,
-        max_grad_norm: findings.or(not_negative("train.max_grad_norm", raw.max_grad_norm, 1.0), 1.0),
+        max_grad_norm: findings.or(grad_norm(raw.max_grad_norm), 1.0),
         loss,
         noise,
         train_unet,
@@ -495,15 +495,23 @@ fn count(key: &str, value: Option<Whole>, default: usize) -> Result<usize> {
 }
 
 pub(crate) fn not_negative(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
-    let value = value.map_or(default, |v| v.0);
-    ensure!(value >= 0.0, "{key}: {value} is negative");
-    Ok(value)
+    let value = value.unwrap_or(Number(default));
+    ensure!(value.0 >= 0.0, "{key}: {value} is negative");
+    value.within_reason(key)
+}
+
+/// A limit may be as large as no number ever gets.
+fn grad_norm(limit: Option<Number>) -> Result<f64> {
+    let limit = limit.unwrap_or(Number(1.0));
+    ensure!((0.0..=1e30).contains(&limit.0), "train.max_grad_norm: {limit} is {}", if limit.0 < 0.0 { "negative" } else { "no limit" });
+    Ok(limit.0)
 }
 
 pub(crate) fn rate(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
-    let rate = not_negative(key, value, default)?;
-    ensure!(rate <= 10.0, "{key}: {rate} is far beyond any useful learning rate (1e-4 is a usual one)");
-    Ok(rate)
+    let rate = value.unwrap_or(Number(default));
+    ensure!(rate.0 >= 0.0, "{key}: {rate} is negative");
+    ensure!(rate.0 <= 10.0, "{key}: {rate} is far beyond any useful learning rate (1e-4 is a usual one)");
+    Ok(rate.0)
 }
 
 fn swapping_factor(value: Option<Number>) -> Result<f64> {

@@ -64,27 +64,35 @@ enum Doubt {
     Page,
 }
 
-/// A few letters in a page of Asia may form UTF-8 by chance: pairs of bytes, never three, and not beside Latin letters.
+/// Letters in a page of Asia that form UTF-8 by chance, a pair of bytes each: one in eight does, so more than these never do.
+const CHANCE: usize = 4;
+
+/// A few letters may form UTF-8 by chance: pairs of bytes, never three, and not beside Latin letters.
 fn doubt(text: &str, pages: Pages) -> Option<Doubt> {
-    let script = |c: char| match c as u32 {
-        0x370..0x400 => Some(0),
-        0x400..0x530 => Some(1),
-        0x530..0x590 => Some(2),
-        0x590..0x600 => Some(3),
-        0x600..0x700 => Some(4),
-        0x700..0x800 => Some(5),
-        _ => None,
-    };
-    let chars: Vec<char> = text.chars().collect();
-    let pairs_alone = chars.iter().all(|c| (*c as u32) < 0x800) && !text.is_ascii();
-    let beside_latin =
-        chars.windows(2).any(|pair| pair[0].is_ascii_alphabetic() != pair[1].is_ascii_alphabetic() && pair.iter().any(|c| !c.is_ascii()));
-    let scripts: BTreeSet<i32> = chars.iter().filter_map(|c| script(*c)).collect();
+    let foreign: Vec<char> = text.chars().filter(|c| !c.is_ascii()).collect();
+    if foreign.is_empty() || foreign.len() > CHANCE || foreign.iter().any(|c| *c as u32 >= 0x800) {
+        return None;
+    }
+    let words = || text.split(|c: char| c.is_ascii() && !c.is_ascii_alphabetic()).filter(|word| !word.is_ascii());
+    if words().any(|word| word.chars().any(|c| c.is_ascii())) {
+        return None;
+    }
     let page = pages.named.or(pages.guessed);
     let two_bytes = page.is_some_and(|page| [GBK, encoding_rs::GB18030, BIG5, EUC_JP, EUC_KR, SHIFT_JIS].contains(&page));
-    match pairs_alone && !beside_latin {
-        true if scripts.len() > 1 => Some(Doubt::Scripts),
-        true if two_bytes => Some(Doubt::Page),
+    let mixed = || words().any(|word| word.chars().filter_map(script).collect::<BTreeSet<_>>().len() > 1);
+    if mixed() { Some(Doubt::Scripts) } else { two_bytes.then_some(Doubt::Page) }
+}
+
+/// The script of a letter among those whose letters take two bytes in UTF-8.
+fn script(c: char) -> Option<&'static str> {
+    match c as u32 {
+        0xAA..0x250 if c.is_alphabetic() => Some("Latin"),
+        0x370..0x400 => Some("Greek"),
+        0x400..0x530 => Some("Cyrillic"),
+        0x530..0x590 => Some("Armenian"),
+        0x590..0x600 => Some("Hebrew"),
+        0x600..0x700 => Some("Arabic"),
+        0x700..0x800 => Some("Syriac and the like"),
         _ => None,
     }
 }
@@ -315,6 +323,11 @@ mod tests {
         for utf8 in ["一只猫", "a café", "кот", "猫"] {
             assert_eq!(decode(utf8.as_bytes(), named(SHIFT_JIS)).unwrap().text, utf8);
         }
+        // Words of several scripts are nothing odd, a word of several is.
+        for utf8 in ["кот γάτα", "«кот»", "привет", "כלב قط", "é à"] {
+            assert_eq!(decode(utf8.as_bytes(), Pages::default()).unwrap().text, utf8);
+        }
+        assert_eq!(decode("привет".as_bytes(), named(GBK)).unwrap().text, "привет");
         // Two bytes that are a letter in UTF-8 and in GBK: the other files decide.
         let (one, _, _) = GBK.encode("猫");
         assert_eq!(decode(&one, Pages::default()).unwrap().text, "è");

@@ -70,7 +70,7 @@ impl Terminal {
         if self.bars {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
             bar.set_style(ProgressStyle::with_template(template).expect("the templates in this file are valid"));
-            bar.set_message(what.to_string());
+            bar.set_message(base::visible(what));
             self.bar = Some(bar);
         } else {
             output::say(format_args!("{what}: {total}"));
