@@ -118,7 +118,8 @@ fn unknown_key(key: &str, section: &str, expected: &[&str]) -> String {
         (Some(near), []) => return format!("unknown key `{path}`; the nearest key is `{}`", dotted(section, near)),
         (near, homes) => {
             // One letter more or less may be a slip as well.
-            let near = near.filter(|near| near.chars().count().abs_diff(key.chars().count()) <= 1 && key.chars().count() > 3);
+            let near = near
+                .filter(|near| near.chars().count().abs_diff(key.chars().count()) <= 1 && key.len() > 2 && near.get(..3) == key.get(..3));
             let near = near.map(|near| format!(", or `{}` is meant", dotted(section, near))).unwrap_or_default();
             return format!("unknown key `{path}`; it belongs {}{near}", base::words::either(homes));
         }
@@ -148,7 +149,7 @@ fn homes(key: &str, section: &str) -> Vec<String> {
     if homes.iter().any(|home| home.has_effect) {
         homes.retain(|home| home.has_effect);
     }
-    homes.sort_by_key(|home| section.is_empty() || !home.section.starts_with(section));
+    homes.sort_by_key(|home| (section.is_empty() || !home.section.starts_with(section), home.section.len()));
     let named = |home: &Known| match home.section.as_str() {
         "" => "at the top level, beside `model` and `train`".to_string(),
         section => format!("under `{section}`"),

@@ -122,7 +122,8 @@ fn any_key_under_a_wrong_heading_is_told_where_it_belongs() {
     assert!(checked > 3000, "{checked}");
     for (text, hint) in [
         ("train: {seed: 1}", "`train.seed`; it belongs at the top level"),
-        ("train: {init_scale: 8}", "under `train.grad_scaler`"),
+        ("train: {seed: 1}", "beside `model` and `train`, under `sample` or under `sample.samples`"),
+        ("train: {init_scale: 8}", "`train.init_scale`; it belongs under `train.grad_scaler`"),
         ("train: {eps: 1e-8}", "under `train.optimizer_params`"),
         ("train: {betas: [0.9, 0.99]}", "under `train.optimizer_params`"),
         ("train: {weight_decay: 0.1}", "under `train.optimizer_params`"),
