@@ -3,6 +3,7 @@
 //! Nothing in here knows about graphs, models or training.
 
 pub mod bytes;
+pub mod code_page;
 pub mod dtype;
 pub mod fs;
 pub mod nearest;
@@ -15,4 +16,4 @@ pub use bytes::human;
 pub use dtype::DType;
 pub use rng::Rng;
 pub use shape::Shape;
-pub use words::{counted, some_of};
+pub use words::{counted, excerpt, some_of, visible};

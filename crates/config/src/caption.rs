@@ -1,6 +1,7 @@
 //! The keys of a dataset that make captions: where they come from, and what is drawn from them in each epoch.
 
-use crate::dataset::RawDataset;
+use crate::dataset::{RawDataset, rate};
+use crate::findings::Findings;
 use crate::run;
 use crate::scalar::Texts;
 use anyhow::{Context, Result, bail, ensure};
@@ -20,6 +21,8 @@ pub enum MissingCaptions {
 pub struct CaptionConfig {
     /// Without the dot; the first file that exists counts.
     pub caption_ext: Vec<String>,
+    /// Of files that are neither UTF-8 nor UTF-16; `None`: guessed.
+    pub caption_encoding: Option<String>,
     /// Column of metadata lists; `None`: the usual names.
     pub caption_column: Option<String>,
     pub missing_captions: MissingCaptions,
@@ -58,36 +61,55 @@ impl CaptionConfig {
 }
 
 /// `section` names the dataset, `trigger` is the run's trigger word.
-pub(crate) fn resolve(raw: &RawDataset, section: &str, trigger: Option<&str>) -> Result<CaptionConfig> {
+pub(crate) fn resolve(raw: &RawDataset, section: &str, trigger: Option<&str>, findings: &mut Findings) -> CaptionConfig {
     let key = |name: &str| format!("{section}.{name}");
     let flag = |flag: Option<crate::scalar::Flag>| flag.is_some_and(|f| f.0);
     let texts = |texts: &Option<Texts>| texts.as_ref().map(|t| t.0.clone()).unwrap_or_default();
     let replacements = texts(&raw.replacements);
-    replacements.iter().try_for_each(|pair| check_replacement(&key("replacements"), pair))?;
-    let extensions = raw.caption_ext.clone().map_or_else(|| vec!["txt".to_string()], |t| t.0);
-    ensure!(!extensions.is_empty(), "{} is an empty list", key("caption_ext"));
+    replacements.iter().for_each(|pair| findings.check(check_replacement(&key("replacements"), pair)));
     let separator = raw.caption_separator.clone().unwrap_or_else(|| ",".to_string());
-    ensure!(!separator.trim().is_empty(), "{}: tags can't be told apart by nothing", key("caption_separator"));
-    Ok(CaptionConfig {
-        caption_ext: extensions.iter().map(|ext| extension(&key("caption_ext"), ext)).collect::<Result<_>>()?,
+    if separator.trim().is_empty() {
+        findings.wrong(format!("{}: tags can't be told apart by nothing", key("caption_separator")));
+    }
+    CaptionConfig {
+        caption_ext: findings.or(extensions(&key("caption_ext"), raw.caption_ext.clone()), Vec::new()),
+        caption_encoding: findings.or(encoding(&key("caption_encoding"), raw.caption_encoding.as_deref()), None),
         caption_column: run::text(raw.caption_column.clone()),
-        missing_captions: missing(&key("missing_captions"), raw.missing_captions.as_deref().unwrap_or("fill"))?,
+        missing_captions: findings
+            .or(missing(&key("missing_captions"), raw.missing_captions.as_deref().unwrap_or("fill")), MissingCaptions::Fill),
         kohya_folders: raw.kohya_folders.map(|f| f.0),
         trigger_word: run::text(raw.trigger_word.clone()).or(trigger.map(str::to_string)),
         default_caption: run::text(raw.default_caption.clone().map(|t| t.0)),
-        caption_dropout_rate: crate::dataset::rate(&key("caption_dropout_rate"), raw.caption_dropout_rate)?,
+        caption_dropout_rate: findings.or(rate(&key("caption_dropout_rate"), raw.caption_dropout_rate), 0.0),
         shuffle_tokens: flag(raw.shuffle_tokens),
         keep_tokens: raw.keep_tokens.map_or(0, |n| n.0) as usize,
         keep_tokens_separator: run::text(raw.keep_tokens_separator.clone()),
         caption_separator: separator,
-        token_dropout_rate: crate::dataset::rate(&key("token_dropout_rate"), raw.token_dropout_rate)?,
+        token_dropout_rate: findings.or(rate(&key("token_dropout_rate"), raw.token_dropout_rate), 0.0),
         enable_wildcard: flag(raw.enable_wildcard),
         caption_prefix: raw.caption_prefix.clone().unwrap_or_default(),
         caption_suffix: raw.caption_suffix.clone().unwrap_or_default(),
         replacements,
         random_triggers: texts(&raw.random_triggers),
         random_triggers_max: raw.random_triggers_max.map_or(1, |n| n.0.min(100)) as usize,
-    })
+    }
+}
+
+fn extensions(key: &str, given: Option<Texts>) -> Result<Vec<String>> {
+    let given = given.map_or_else(|| vec!["txt".to_string()], |texts| texts.0);
+    ensure!(!given.is_empty(), "{key} is an empty list");
+    given.iter().map(|ext| extension(key, ext)).collect()
+}
+
+/// The name that resolved configs use.
+fn encoding(key: &str, name: Option<&str>) -> Result<Option<String>> {
+    let name = name.map(str::trim).filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("auto"));
+    let known = |name| {
+        base::code_page::named(name).with_context(|| {
+            format!("{key}: {name} is no encoding that is known here; it is auto, or gbk, big5, shift_jis, euc-jp, euc-kr, windows-1251 or the like")
+        })
+    };
+    Ok(name.map(known).transpose()?.map(|page| page.name().to_ascii_lowercase()))
 }
 
 fn extension(key: &str, ext: &str) -> Result<String> {

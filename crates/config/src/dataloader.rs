@@ -1,5 +1,6 @@
 //! `dataloader:` how data is brought to the steps.
 
+use crate::findings::Findings;
 use crate::scalar::{Flag, Whole};
 use crate::section::section;
 use anyhow::{Result, ensure};
@@ -36,13 +37,24 @@ pub struct DataloaderConfig {
 }
 
 /// The section, and what it says for all datasets of `cache_latents` and `cache_latents_to_disk`.
-pub(crate) fn resolve(raw: RawDataloader, notices: &mut Vec<String>) -> Result<(DataloaderConfig, [Option<Flag>; 2])> {
-    raw.check_foreign("dataloader", notices)?;
-    let (workers, ahead) = (raw.num_workers.map_or(2, |n| n.0), raw.prefetch_factor.map_or(2, |n| n.0));
-    ensure!(workers <= 256, "dataloader.num_workers: {workers} is beyond any machine; 2 to 8 are usual");
-    ensure!((1..=1024).contains(&ahead), "dataloader.prefetch_factor: {ahead} is not between 1 and 1024");
-    let encoded = raw.vae_batch_size.map_or(1, |n| n.0);
-    ensure!((1..=256).contains(&encoded), "dataloader.vae_batch_size: {encoded} is not between 1 and 256");
-    let config = DataloaderConfig { num_workers: workers as usize, prefetch_factor: ahead as usize, vae_batch_size: encoded as usize };
-    Ok((config, [raw.cache_latents, raw.cache_latents_to_disk]))
+pub(crate) fn resolve(raw: RawDataloader, findings: &mut Findings) -> (DataloaderConfig, [Option<Flag>; 2]) {
+    raw.check_foreign("dataloader", findings);
+    let config = DataloaderConfig {
+        num_workers: findings.or(workers(raw.num_workers), 2),
+        prefetch_factor: findings.or(within("prefetch_factor", raw.prefetch_factor, 2, 1024), 2),
+        vae_batch_size: findings.or(within("vae_batch_size", raw.vae_batch_size, 1, 256), 1),
+    };
+    (config, [raw.cache_latents, raw.cache_latents_to_disk])
+}
+
+fn workers(number: Option<Whole>) -> Result<usize> {
+    let number = number.map_or(2, |n| n.0);
+    ensure!(number <= 256, "dataloader.num_workers: {number} is beyond any machine; 2 to 8 are usual");
+    Ok(number as usize)
+}
+
+fn within(key: &str, number: Option<Whole>, default: u64, most: u64) -> Result<usize> {
+    let number = number.map_or(default, |n| n.0);
+    ensure!((1..=most).contains(&number), "dataloader.{key}: {number} is not between 1 and {most}");
+    Ok(number as usize)
 }

@@ -1,6 +1,7 @@
 //! `datasets:` folders of pictures with captions.
 
 use crate::caption::CaptionConfig;
+use crate::findings::Findings;
 use crate::mask::MaskConfig;
 use crate::path;
 use crate::scalar::{Flag, Number, Size, Sizes, TextOrFalse, Texts, Whole};
@@ -19,6 +20,9 @@ section! {
         /// Extension of the caption files, with or without the dot; of a list, the first file that exists counts.
         #[serde(alias = "caption_extension")]
         caption_ext: Texts,
+        /// Encoding of caption files and lists that are neither UTF-8 nor UTF-16, such as `gbk`, `shift_jis` or `windows-1251`; `auto`: guessed
+        /// from all of them together, and asked for where that leaves a doubt.
+        caption_encoding: String,
         /// Column of the captions in metadata lists, if it has none of the usual names.
         caption_column: String,
         /// `fill`, `skip` or `stop`: what a picture without a caption does.
@@ -210,61 +214,81 @@ pub struct DatasetConfig {
     pub bad_images: BadImages,
 }
 
-pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, notices: &mut Vec<String>) -> Result<DatasetConfig> {
+pub(crate) fn resolve(raw: RawDataset, index: usize, trigger: Option<&str>, findings: &mut Findings) -> DatasetConfig {
     let section = format!("datasets[{index}]");
-    raw.check_foreign(&section, notices)?;
+    raw.check_foreign(&section, findings);
     let key = |name: &str| format!("{section}.{name}");
-    if let Some(kind) = raw.r#type.as_deref().filter(|kind| *kind != "image") {
-        bail!("{}: {kind} is not supported; only `image` is", key("type"));
-    }
-    let folder = raw.folder_path.as_deref().with_context(|| format!("{} is missing: the folder of the pictures", key("folder_path")))?;
-    let (cache_latents, cache_latents_to_disk) = latent_cache(raw.cache_latents, raw.cache_latents_to_disk, &section)?;
-    let bounds = |value: Option<Whole>, name: &str| value.map(|v| side(&key(name), v.0)).transpose();
-    let (min_bucket, max_bucket) = (bounds(raw.min_bucket, "min_bucket")?, bounds(raw.max_bucket, "max_bucket")?);
-    if let (Some(min), Some(max)) = (min_bucket, max_bucket) {
-        ensure!(min <= max, "{} ({min}) is more than {} ({max})", key("min_bucket"), key("max_bucket"));
-    }
+    findings.check(kind(&key("type"), raw.r#type.as_deref()));
+    let mask = crate::mask::resolve(&raw, &section, findings);
     let is_reg = raw.is_reg.is_some_and(|f| f.0);
-    let validation = rate(&key("validation"), raw.validation)?;
-    let bucket_scheme = scheme(&key("bucket_scheme"), raw.bucket_scheme.as_deref())?;
-    if bucket_scheme == BucketScheme::Ratio && (min_bucket.is_some() || max_bucket.is_some()) {
-        notices.push(format!("{} and max_bucket have no effect with bucket_scheme: ratio; `list` has limits", key("min_bucket")));
-    }
-    let bucket_no_upscale = raw.bucket_no_upscale.is_some_and(|f| f.0);
-    if bucket_no_upscale && bucket_scheme == BucketScheme::Ratio {
-        notices.push(format!("{} has no effect with bucket_scheme: ratio, which never enlarges a picture", key("bucket_no_upscale")));
-    } else if bucket_no_upscale && (min_bucket.is_some() || max_bucket.is_some()) {
-        notices.push(format!("{} and max_bucket have no effect with bucket_no_upscale: true", key("min_bucket")));
-    }
-    let mask = crate::mask::resolve(&raw, &section, notices)?;
-    Ok(DatasetConfig {
-        folder_path: path::read(&key("folder_path"), folder)?,
+    // The trigger word stands for what is learned, which regularisation pictures don't show.
+    let caption = crate::caption::resolve(&raw, &section, trigger.filter(|_| !is_reg), findings);
+    let validation = findings.or(rate(&key("validation"), raw.validation), 0.0);
+    let folder = raw.folder_path.as_deref().with_context(|| format!("{} is missing: the folder of the pictures", key("folder_path")));
+    let (cache_latents, cache_latents_to_disk) =
+        findings.or(latent_cache(raw.cache_latents, raw.cache_latents_to_disk, &section), (true, true));
+    let mut side_of = |name: &str, value: Option<Whole>| findings.or(value.map(|v| side(&key(name), v.0)).transpose(), None);
+    let (bucket_step, min_bucket) = (side_of("bucket_step", raw.bucket_step), side_of("min_bucket", raw.min_bucket));
+    let max_bucket = side_of("max_bucket", raw.max_bucket);
+    let config = DatasetConfig {
+        folder_path: findings.or(folder.and_then(|folder| path::read(&key("folder_path"), folder)), PathBuf::new()),
         recursive: raw.recursive.is_none_or(|f| f.0),
-        // The trigger word stands for what is learned, which regularisation pictures don't show.
-        caption: crate::caption::resolve(&raw, &section, trigger.filter(|_| !is_reg))?,
-        resolution: resolutions(&key("resolution"), raw.resolution)?,
-        num_repeats: repeats(&key("num_repeats"), raw.num_repeats)?,
+        caption,
+        resolution: findings.or(resolutions(&key("resolution"), raw.resolution), Vec::new()),
+        num_repeats: findings.or(repeats(&key("num_repeats"), raw.num_repeats), 1),
         validation,
         is_reg,
-        reg_ratio: reg_ratio(&section, raw.reg_ratio, is_reg, validation)?,
-        loss_multiplier: crate::train::not_negative(&key("loss_multiplier"), raw.loss_multiplier, 1.0)?,
+        reg_ratio: findings.or(reg_ratio(&section, raw.reg_ratio, is_reg, validation), 0.0),
+        loss_multiplier: findings.or(crate::train::not_negative(&key("loss_multiplier"), raw.loss_multiplier, 1.0), 1.0),
         flip_x: raw.flip_x.is_some_and(|f| f.0),
         cache_latents,
         cache_latents_to_disk,
         buckets: raw.buckets.is_none_or(|f| f.0),
-        bucket_scheme,
-        bucket_step: raw.bucket_step.map(|v| side(&key("bucket_step"), v.0)).transpose()?,
+        bucket_scheme: findings.or(scheme(&key("bucket_scheme"), raw.bucket_scheme.as_deref()), BucketScheme::Ratio),
+        bucket_step,
         min_bucket,
         max_bucket,
-        bucket_no_upscale,
+        bucket_no_upscale: raw.bucket_no_upscale.is_some_and(|f| f.0),
         mask,
-        background: colour(&key("background"), raw.background.as_deref().unwrap_or("white"))?,
-        bad_images: match raw.bad_images.as_deref().unwrap_or("skip") {
-            "skip" => BadImages::Skip,
-            "stop" => BadImages::Stop,
-            other => bail!("{}: {other} is unknown; it is skip or stop", key("bad_images")),
-        },
-    })
+        background: findings.or(colour(&key("background"), raw.background.as_deref().unwrap_or("white")), [255; 3]),
+        bad_images: findings.or(bad_images(&key("bad_images"), raw.bad_images.as_deref()), BadImages::Skip),
+    };
+    config.check_buckets(&section, findings);
+    config
+}
+
+impl DatasetConfig {
+    fn check_buckets(&self, section: &str, findings: &mut Findings) {
+        let key = |name: &str| format!("{section}.{name}");
+        let (is_ratio, limited) = (self.bucket_scheme == BucketScheme::Ratio, self.min_bucket.or(self.max_bucket).is_some());
+        if let Some((min, max)) = self.min_bucket.zip(self.max_bucket).filter(|(min, max)| min > max) {
+            findings.wrong(format!("{} ({min}) is more than {} ({max})", key("min_bucket"), key("max_bucket")));
+        }
+        if is_ratio && limited {
+            findings.notice(format!("{} and max_bucket have no effect with bucket_scheme: ratio; `list` has limits", key("min_bucket")));
+        }
+        if self.bucket_no_upscale && is_ratio {
+            findings
+                .notice(format!("{} has no effect with bucket_scheme: ratio, which never enlarges a picture", key("bucket_no_upscale")));
+        } else if self.bucket_no_upscale && limited {
+            findings.notice(format!("{} and max_bucket have no effect with bucket_no_upscale: true", key("min_bucket")));
+        }
+    }
+}
+
+fn kind(key: &str, kind: Option<&str>) -> Result<()> {
+    match kind {
+        None | Some("image") => Ok(()),
+        Some(kind) => bail!("{key}: {kind} is not supported; only `image` is"),
+    }
+}
+
+fn bad_images(key: &str, name: Option<&str>) -> Result<BadImages> {
+    match name.unwrap_or("skip") {
+        "skip" => Ok(BadImages::Skip),
+        "stop" => Ok(BadImages::Stop),
+        other => bail!("{key}: {other} is unknown; it is skip or stop"),
+    }
 }
 
 /// Both caches are on unless switched off; one on disk includes the one that is asked for in memory.

@@ -1,5 +1,6 @@
 //! `train.ema_config:` the moving average of the adapters, which is then what is saved and sampled.
 
+use crate::findings::Findings;
 use crate::scalar::{Flag, Number};
 use crate::section::section;
 use anyhow::{Result, ensure};
@@ -25,10 +26,15 @@ pub struct EmaConfig {
     pub warmup: bool,
 }
 
-pub(crate) fn resolve(raw: Option<RawEma>, notices: &mut Vec<String>) -> Result<EmaConfig> {
+pub(crate) fn resolve(raw: Option<RawEma>, findings: &mut Findings) -> EmaConfig {
     let raw = raw.unwrap_or_default();
-    raw.check_foreign("train.ema_config", notices)?;
-    let decay = raw.ema_decay.map_or(0.999, |d| d.0);
+    raw.check_foreign("train.ema_config", findings);
+    let ema_decay = findings.or(decay(raw.ema_decay), 0.999);
+    EmaConfig { use_ema: raw.use_ema.is_some_and(|f| f.0), ema_decay, warmup: raw.warmup.is_none_or(|f| f.0) }
+}
+
+fn decay(decay: Option<Number>) -> Result<f64> {
+    let decay = decay.map_or(0.999, |d| d.0);
     ensure!((0.0..1.0).contains(&decay), "train.ema_config.ema_decay: {decay} is not from 0 up to (not including) 1");
-    Ok(EmaConfig { use_ema: raw.use_ema.is_some_and(|f| f.0), ema_decay: decay, warmup: raw.warmup.is_none_or(|f| f.0) })
+    Ok(decay)
 }

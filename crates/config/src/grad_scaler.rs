@@ -1,5 +1,6 @@
 //! `train.grad_scaler:` how the loss of fp16 training is scaled, so that small gradients stay above the smallest number that fp16 holds.
 
+use crate::findings::Findings;
 use crate::scalar::{Number, Whole};
 use crate::section::section;
 use anyhow::{Result, ensure};
@@ -44,32 +45,39 @@ impl Default for GradScalerConfig {
     }
 }
 
-pub(crate) fn resolve(raw: Option<RawGradScaler>, dtype: DType, notices: &mut Vec<String>) -> Result<GradScalerConfig> {
+pub(crate) fn resolve(raw: Option<RawGradScaler>, dtype: DType, findings: &mut Findings) -> GradScalerConfig {
     let raw = raw.unwrap_or_default();
     let default = GradScalerConfig::default();
-    raw.check_foreign("train.grad_scaler", notices)?;
+    raw.check_foreign("train.grad_scaler", findings);
+    let mut number =
+        |key: &str, value: Option<Number>, default: f64, range: [f64; 2]| findings.or(within(key, value, default, range), default);
     let config = GradScalerConfig {
-        init_scale: within("init_scale", raw.init_scale, default.init_scale, [1e-30, LARGEST])?,
-        growth_factor: within("growth_factor", raw.growth_factor, default.growth_factor, [1.0, 1e6])?,
-        backoff_factor: within("backoff_factor", raw.backoff_factor, default.backoff_factor, [1e-6, 1.0])?,
+        init_scale: number("init_scale", raw.init_scale, default.init_scale, [1e-30, LARGEST]),
+        growth_factor: number("growth_factor", raw.growth_factor, default.growth_factor, [1.0, 1e6]),
+        backoff_factor: number("backoff_factor", raw.backoff_factor, default.backoff_factor, [1e-6, 1.0]),
         growth_interval: raw.growth_interval.map_or(default.growth_interval, |n| n.0),
-        min_scale: within("min_scale", raw.min_scale, default.min_scale, [1e-30, LARGEST])?,
+        min_scale: number("min_scale", raw.min_scale, default.min_scale, [1e-30, LARGEST]),
     };
-    ensure!(config.backoff_factor < 1.0, "train.grad_scaler.backoff_factor: 1 would never leave an overflow behind; PyTorch's is 0.5");
-    ensure!(
-        config.growth_interval > 0,
-        "train.grad_scaler.growth_interval: 0 is no number of steps; growth_factor: 1 keeps the scale from growing"
-    );
-    ensure!(
-        config.min_scale <= config.init_scale,
-        "train.grad_scaler.min_scale: {} is more than train.grad_scaler.init_scale: {}",
-        config.min_scale,
-        config.init_scale
-    );
+    config.check(findings);
     if dtype != DType::F16 && config != default {
-        notices.push("train.grad_scaler has no effect: only train.dtype: fp16 scales its loss".to_string());
+        findings.notice("train.grad_scaler has no effect: only train.dtype: fp16 scales its loss");
     }
-    Ok(config)
+    config
+}
+
+impl GradScalerConfig {
+    fn check(&self, findings: &mut Findings) {
+        let GradScalerConfig { init_scale, min_scale, .. } = self;
+        let rows = [
+            (self.backoff_factor < 1.0, "backoff_factor: 1 would never leave an overflow behind; PyTorch's is 0.5".to_string()),
+            (
+                self.growth_interval > 0,
+                "growth_interval: 0 is no number of steps; growth_factor: 1 keeps the scale from growing".to_string(),
+            ),
+            (min_scale <= init_scale, format!("min_scale: {min_scale} is more than train.grad_scaler.init_scale: {init_scale}")),
+        ];
+        rows.iter().filter(|(holds, _)| !holds).for_each(|(_, text)| findings.wrong(format!("train.grad_scaler.{text}")));
+    }
 }
 
 fn within(key: &str, value: Option<Number>, default: f64, [least, most]: [f64; 2]) -> Result<f64> {

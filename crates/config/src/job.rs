@@ -1,6 +1,7 @@
 //! The two shapes of a file: flat, and ai-toolkit's job (`job: extension`, `config.process[0]`).
 
 use crate::error::{Failure, explain};
+use crate::findings::Findings;
 use crate::run::RawRun;
 use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
@@ -30,10 +31,10 @@ struct JobConfig {
 }
 
 /// Reads either shape into the raw form of a run.
-pub(crate) fn read(text: &str, origin: &str, notices: &mut Vec<String>) -> Result<RawRun> {
+pub(crate) fn read(text: &str, origin: &str, findings: &mut Findings) -> Result<RawRun> {
     ensure!(!text.trim().is_empty(), "{origin} is empty");
     match parse::<Shape>(text) {
-        Ok(shape) if shape.job.is_some() || shape.config.is_some() => read_job(text, origin, notices),
+        Ok(shape) if shape.job.is_some() || shape.config.is_some() => read_job(text, origin, findings),
         _ => parse(text).map_err(|e| explain(&e, text, origin)),
     }
 }
@@ -48,7 +49,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> std::result::Result<T, B
     read.map_err(|error| Box::new(Failure { error, path: track.path().to_string() }))
 }
 
-fn read_job(text: &str, origin: &str, notices: &mut Vec<String>) -> Result<RawRun> {
+fn read_job(text: &str, origin: &str, findings: &mut Findings) -> Result<RawRun> {
     let job: Job = parse(text).map_err(|e| explain(&e, text, origin))?;
     if let Some(kind) = job.job.filter(|kind| kind != "extension" && kind != "train") {
         bail!("{origin}: job: {kind} is not a training job; only `extension` and `train` are");
@@ -59,10 +60,10 @@ fn read_job(text: &str, origin: &str, notices: &mut Vec<String>) -> Result<RawRu
     raw.name = job.config.name.or(raw.name);
     if raw.device.as_deref().is_some_and(|device| device.starts_with("cuda") || device == "mps") {
         let device = raw.device.take().unwrap_or_default();
-        notices.push(format!("device: {device} has no effect here: this build trains on the CPU"));
+        findings.notice(format!("device: {device} has no effect here: this build trains on the CPU"));
     }
     if job.meta.is_some() {
-        notices.push("meta has no effect here: velatura writes its own metadata".to_string());
+        findings.notice("meta has no effect here: velatura writes its own metadata".to_string());
     }
     Ok(raw)
 }

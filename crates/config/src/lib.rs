@@ -8,10 +8,12 @@
 //! is listed there too, with the reason; a key that neither knows is an error that names the nearest one.
 
 mod error;
+mod findings;
 mod job;
 mod older;
 mod overrides;
 mod path;
+mod places;
 mod qtype;
 mod scalar;
 mod section;
@@ -57,9 +59,10 @@ pub use param_group::{GroupRate, ParamGroup};
 pub use run::RunConfig;
 pub use sample::{SampleConfig, SamplePrompt, Sampler};
 pub use save::{Layout, SaveConfig};
-pub use train::{Checkpointing, LongCaptions, TrainConfig};
+pub use train::{Checkpointing, LongCaptions, MOST_STEPS, TrainConfig};
 
 use anyhow::{Context, Result};
+use findings::Findings;
 use std::path::Path;
 
 /// A resolved config, and what a user should know about how it was read.
@@ -76,13 +79,33 @@ const LARGEST_FILE: u64 = 4_000_000;
 /// Reads a config from bytes. `origin` names it in errors; `overrides` are `--set` pairs such as `("train.lr", "1e-4")`.
 pub fn load(bytes: &[u8], origin: &str, overrides: &[(String, String)]) -> Result<Loaded> {
     let text = text::decode(bytes, origin)?;
-    let mut notices = Vec::new();
-    let mut raw = job::read(&text, origin, &mut notices)?;
+    let (config, findings) = read(&text, origin, overrides)?;
+    match findings.finish() {
+        Ok(notices) => Ok(Loaded { config, notices }),
+        Err(wrong) => Err(refusal(&wrong, &text, origin, overrides)),
+    }
+}
+
+/// The config, with what is wrong in it replaced, and all that was found.
+fn read(text: &str, origin: &str, overrides: &[(String, String)]) -> Result<(RunConfig, Findings)> {
+    let mut findings = Findings::default();
+    let mut raw = job::read(text, origin, &mut findings)?;
     for (key, value) in overrides {
         raw = overrides::apply(raw, key, value)?;
     }
-    let config = run::resolve(raw, &mut notices).with_context(|| format!("{origin} is not a config that can run"))?;
-    Ok(Loaded { config, notices })
+    let config = run::resolve(raw, &mut findings);
+    Ok((config, findings))
+}
+
+/// One error for everything that is wrong with a config, each with its place.
+fn refusal(wrong: &[String], text: &str, origin: &str, overrides: &[(String, String)]) -> anyhow::Error {
+    let mut places = places::Places::of(text, origin);
+    overrides.iter().for_each(|(key, value)| places.lay_over(key, value));
+    let located: Vec<String> = wrong.iter().map(|error| places.locate(error)).collect();
+    match &located[..] {
+        [error] => anyhow::anyhow!("{error}"),
+        errors => anyhow::anyhow!("{} keys of {origin} can't be used as they are: {}", errors.len(), errors.join("; ")),
+    }
 }
 
 /// Reads a config file; `-` is standard input.

@@ -1,8 +1,8 @@
 //! `logging:` what is printed, and how often. Every step is a row in `metrics.jsonl` whatever is printed.
 
+use crate::findings::Findings;
 use crate::scalar::{Flag, Whole};
 use crate::section::section;
-use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
 section! {
@@ -30,18 +30,27 @@ pub struct LoggingConfig {
     pub tensorboard: bool,
 }
 
-pub(crate) fn resolve(raw: RawLogging, notices: &mut Vec<String>) -> Result<LoggingConfig> {
-    raw.check_foreign("logging", notices)?;
+pub(crate) fn resolve(raw: RawLogging, findings: &mut Findings) -> LoggingConfig {
+    raw.check_foreign("logging", findings);
     let given = raw.tensorboard.map(|f| f.0);
-    let named = match crate::run::text(raw.log_with).as_deref() {
+    let named = names_tensorboard(crate::run::text(raw.log_with).as_deref(), findings);
+    if named && given == Some(false) {
+        findings.wrong("logging.log_with: tensorboard contradicts logging.tensorboard: false; remove one".to_string());
+    }
+    LoggingConfig { log_every: raw.log_every.map_or(10, |e| e.0), tensorboard: named || given == Some(true) }
+}
+
+fn names_tensorboard(log_with: Option<&str>, findings: &mut Findings) -> bool {
+    match log_with {
         None => false,
         Some("tensorboard") => true,
         Some(name @ ("wandb" | "all")) => {
-            notices.push(format!("logging.log_with: {name}: nothing is uploaded, and metrics.jsonl is always written"));
+            findings.notice(format!("logging.log_with: {name}: nothing is uploaded, and metrics.jsonl is always written"));
             name == "all"
         }
-        Some(other) => bail!("logging.log_with: {other} is unknown; it is tensorboard"),
-    };
-    ensure!(!named || given != Some(false), "logging.log_with: tensorboard contradicts logging.tensorboard: false; remove one");
-    Ok(LoggingConfig { log_every: raw.log_every.map_or(10, |e| e.0), tensorboard: named || given == Some(true) })
+        Some(other) => {
+            findings.wrong(format!("logging.log_with: {other} is unknown; it is tensorboard"));
+            false
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The loss keys of `train:` what error is measured, and how items and timesteps weigh.
 
+use crate::findings::Findings;
 use crate::scalar::Number;
 use crate::train::{RawTrain, not_negative};
 use anyhow::{Result, bail, ensure};
@@ -52,54 +53,58 @@ pub struct LossConfig {
     pub diff_output_preservation_class: String,
 }
 
-pub(crate) fn resolve(raw: &RawTrain) -> Result<LossConfig> {
-    let loss_type = loss_type(raw.loss_type.as_deref().unwrap_or("mse"))?;
+pub(crate) fn resolve(raw: &RawTrain, findings: &mut Findings) -> LossConfig {
+    let loss_type = findings.or(loss_type(raw.loss_type.as_deref().unwrap_or("mse")), LossType::Mse);
     let (schedule, c) = if loss_type == LossType::PseudoHuber { ("constant", 0.01) } else { ("snr", 0.1) };
+    let huber_schedule = findings.or(schedule_of(raw.huber_schedule.as_deref().unwrap_or(schedule)), HuberSchedule::Constant);
+    let mut number = |read: fn(&str, Option<Number>, f64) -> Result<f64>, key: &str, value: Option<Number>, default: f64| {
+        findings.or(read(&format!("train.{key}"), value, default), default)
+    };
     let config = LossConfig {
         loss_type,
-        huber_schedule: schedule_of(raw.huber_schedule.as_deref().unwrap_or(schedule))?,
-        huber_c: positive("train.huber_c", raw.huber_c, c)?,
-        huber_scale: positive("train.huber_scale", raw.huber_scale, 1.0)?,
-        min_snr_gamma: not_negative("train.min_snr_gamma", raw.min_snr_gamma, 0.0)?,
-        soft_min_snr_gamma: not_negative("train.soft_min_snr_gamma", raw.soft_min_snr_gamma, 0.0)?,
+        huber_schedule,
+        huber_c: number(positive, "huber_c", raw.huber_c, c),
+        huber_scale: number(positive, "huber_scale", raw.huber_scale, 1.0),
+        min_snr_gamma: number(not_negative, "min_snr_gamma", raw.min_snr_gamma, 0.0),
+        soft_min_snr_gamma: number(not_negative, "soft_min_snr_gamma", raw.soft_min_snr_gamma, 0.0),
         debiased_estimation_loss: raw.debiased_estimation_loss.is_some_and(|f| f.0),
         scale_v_pred_loss_like_noise_pred: raw.scale_v_pred_loss_like_noise_pred.is_some_and(|f| f.0),
         linear_timesteps: raw.linear_timesteps.is_some_and(|f| f.0),
         linear_timesteps2: raw.linear_timesteps2.is_some_and(|f| f.0),
-        reg_weight: not_negative("train.reg_weight", raw.reg_weight, 1.0)?,
+        reg_weight: number(not_negative, "reg_weight", raw.reg_weight, 1.0),
         diff_output_preservation: raw.diff_output_preservation.is_some_and(|f| f.0),
-        diff_output_preservation_multiplier: not_negative(
-            "train.diff_output_preservation_multiplier",
+        diff_output_preservation_multiplier: number(
+            not_negative,
+            "diff_output_preservation_multiplier",
             raw.diff_output_preservation_multiplier,
             1.0,
-        )?,
+        ),
         diff_output_preservation_class: raw.diff_output_preservation_class.as_deref().unwrap_or_default().trim().to_string(),
     };
-    config.check()?;
-    Ok(config)
+    config.check(findings);
+    config
 }
 
 impl LossConfig {
-    fn check(&self) -> Result<()> {
+    fn check(&self, findings: &mut Findings) {
         let by_snr = [
             ("min_snr_gamma", self.min_snr_gamma > 0.0),
             ("soft_min_snr_gamma", self.soft_min_snr_gamma > 0.0),
             ("debiased_estimation_loss", self.debiased_estimation_loss),
         ];
-        one_of(&by_snr)?;
-        one_of(&[("linear_timesteps", self.linear_timesteps), ("linear_timesteps2", self.linear_timesteps2)])?;
+        findings.check(one_of(&by_snr));
+        findings.check(one_of(&[("linear_timesteps", self.linear_timesteps), ("linear_timesteps2", self.linear_timesteps2)]));
         // Above 1 the schedules would rise where they are meant to fall.
-        ensure!(
-            self.huber_schedule == HuberSchedule::Constant || self.huber_c <= 1.0,
-            "train.huber_c: {} is more than 1, which only huber_schedule: constant can use",
-            self.huber_c
-        );
-        ensure!(
-            !self.diff_output_preservation || !self.diff_output_preservation_class.is_empty(),
-            "train.diff_output_preservation: true needs train.diff_output_preservation_class: the word that takes the trigger word's place \
-             (for a person's name: person)"
-        );
-        Ok(())
+        if self.huber_schedule != HuberSchedule::Constant && self.huber_c > 1.0 {
+            findings.wrong(format!("train.huber_c: {} is more than 1, which only huber_schedule: constant can use", self.huber_c));
+        }
+        if self.diff_output_preservation && self.diff_output_preservation_class.is_empty() {
+            findings.wrong(
+                "train.diff_output_preservation: true needs train.diff_output_preservation_class: the word that takes the trigger word's \
+                 place (for a person's name: person)"
+                    .to_string(),
+            );
+        }
     }
 
     /// The key that weighs timesteps by their signal-to-noise ratio, if one does.
@@ -143,7 +148,7 @@ fn schedule_of(name: &str) -> Result<HuberSchedule> {
 }
 
 fn positive(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
-    let value = value.map_or(default, |v| v.0);
-    ensure!(value > 0.0, "{key}: {value} must be more than 0");
-    Ok(value)
+    let value = value.unwrap_or(Number(default));
+    ensure!(value.0 > 0.0, "{key}: {value} must be more than 0");
+    value.within_reason(key)
 }

@@ -1,9 +1,10 @@
 //! `train.lr_scheduler` and `train.lr_scheduler_params`. The names, settings and ranges are those of the schedules' files in `optim`.
 //! Everything is counted in optimizer steps.
 
-use crate::optimizer::check_values;
+use crate::findings::Findings;
+use crate::optimizer::{settle, with_values};
 use crate::scalar::Number;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
 /// ai-toolkit's keys for a schedule's length, which is the run's here.
@@ -21,26 +22,28 @@ pub(crate) fn resolve(
     params: Option<Map<String, Value>>,
     train_warmup: Option<Number>,
     [lr, steps]: [f64; 2],
-    notices: &mut Vec<String>,
+    findings: &mut Findings,
 ) -> Result<Scheduler> {
     let mut params = params.unwrap_or_default();
     for key in LENGTHS.into_iter().filter(|key| params.remove(*key).is_some()).collect::<Vec<_>>() {
-        notices.push(format!("train.lr_scheduler_params.{key} has no effect here: a schedule is as long as the run"));
+        findings.notice(format!("train.lr_scheduler_params.{key} has no effect here: a schedule is as long as the run"));
     }
-    check_values("train.lr_scheduler_params", &params)?;
+    let mut params = with_values("train.lr_scheduler_params", params, findings);
     if let Some(Number(warmup)) = train_warmup {
-        let twice = ["warmup_steps", "num_warmup_steps", "warmup_ratio"].into_iter().find(|key| params.contains_key(*key));
-        ensure!(
-            twice.is_none(),
-            "train.lr_warmup_steps and train.lr_scheduler_params.{} are both given; keep one",
-            twice.unwrap_or_default()
-        );
-        params.insert("warmup_steps".to_string(), warmup.into());
+        match ["warmup_steps", "num_warmup_steps", "warmup_ratio"].into_iter().find(|key| params.contains_key(*key)) {
+            Some(twice) => {
+                findings.wrong(format!("train.lr_warmup_steps and train.lr_scheduler_params.{twice} are both given; keep one"));
+            }
+            None => drop(params.insert("warmup_steps".to_string(), warmup.into())),
+        }
     }
     // Epochs are not counted before the pictures are; any length serves to read the settings.
     let steps = if steps > 0.0 { steps as u64 } else { u64::from(u32::MAX) };
     let name = name.unwrap_or("constant");
-    let schedule = optim::schedule::parse(name, &params, lr, steps)
-        .context("in train.lr_scheduler (with train.lr_scheduler_params and train.lr_warmup_steps)")?;
+    let read = |params: &Map<String, Value>| {
+        optim::schedule::parse(name, params, lr, steps)
+            .context("in train.lr_scheduler (with train.lr_scheduler_params and train.lr_warmup_steps)")
+    };
+    let schedule = settle("train.lr_scheduler_params", params, read, findings)?;
     Ok(Scheduler { name: schedule.name().to_string(), params: schedule.params })
 }

@@ -1,5 +1,6 @@
 //! `memory:` how much memory a run may take.
 
+use crate::findings::Findings;
 use crate::scalar::WholeOrText;
 use crate::section::section;
 use anyhow::{Context, Result, ensure};
@@ -20,14 +21,14 @@ pub struct MemoryConfig {
     pub budget: u64,
 }
 
-pub(crate) fn resolve(raw: RawMemory, notices: &mut Vec<String>) -> Result<MemoryConfig> {
-    raw.check_foreign("memory", notices)?;
+pub(crate) fn resolve(raw: RawMemory, findings: &mut Findings) -> MemoryConfig {
+    raw.check_foreign("memory", findings);
     let budget = match raw.budget {
-        None => 0,
-        Some(WholeOrText::Whole(bytes)) => bytes,
-        Some(WholeOrText::Text(text)) => bytes(&text)?,
+        None => Ok(0),
+        Some(WholeOrText::Whole(bytes)) => Ok(bytes),
+        Some(WholeOrText::Text(text)) => bytes(&text),
     };
-    Ok(MemoryConfig { budget })
+    MemoryConfig { budget: findings.or(budget, 0) }
 }
 
 /// `8GB`, `1.5 GiB`, `800M`, `1000`.

@@ -1,5 +1,6 @@
 //! `model:` the base model that stays frozen.
 
+use crate::findings::Findings;
 use crate::scalar::{Flag, Whole};
 use crate::section::section;
 use crate::{path, qtype, run};
@@ -116,38 +117,57 @@ impl ModelConfig {
     }
 }
 
-pub(crate) fn resolve(raw: RawModel, notices: &mut Vec<String>) -> Result<ModelConfig> {
-    raw.check_foreign("model", notices)?;
-    let name = raw.name_or_path.as_deref().context("model.name_or_path is missing: a folder, a file, or a Hugging Face id")?;
-    let clip_skip = raw.clip_skip.map_or(1, |skip| skip.0);
-    ensure!((1..=12).contains(&clip_skip), "model.clip_skip: {clip_skip} is not between 1 (the last layer) and 12");
-    let arch = match (run::text(raw.arch), raw.is_v2.is_some_and(|flag| flag.0)) {
-        (Some(arch), true) if !arch.starts_with("sd2") => bail!("model.arch: {arch} contradicts model.is_v2: true"),
-        (None, true) => Some("sd2".to_string()),
-        (arch, _) => arch,
-    };
+pub(crate) fn resolve(raw: RawModel, findings: &mut Findings) -> ModelConfig {
+    raw.check_foreign("model", findings);
+    let given = [raw.quantize.is_some(), raw.quantize.is_some() || raw.quantize_te.is_some()];
     let quantize = raw.quantize.is_some_and(|flag| flag.0);
     let quantize_te = raw.quantize_te.map_or(quantize, |flag| flag.0);
     let mut scheme = |quantize: bool, key: &str, name: Option<&str>, unnamed| {
         // What is not used is not read: a type that this version lacks does no harm then.
-        if quantize { qtype::read(key, name, unnamed, notices) } else { Ok(unnamed) }
+        let read = if quantize { qtype::read(key, name, unnamed, findings) } else { Ok(unnamed) };
+        findings.or(read, unnamed)
     };
-    let qtype = scheme(quantize, "model.qtype", raw.qtype.as_deref(), Scheme::Int8)?;
+    let qtype = scheme(quantize, "model.qtype", raw.qtype.as_deref(), Scheme::Int8);
     // Where both are quantized, one name is enough for both.
-    let name_te = raw.qtype_te.as_deref().or(if quantize { Some(qtype::canonical(qtype)) } else { None });
-    let qtype_te = scheme(quantize_te, "model.qtype_te", name_te, qtype)?;
-    Ok(ModelConfig {
-        name_or_path: path::read_text("model.name_or_path", name)?,
-        dtype: raw.dtype.as_deref().filter(|d| *d != "auto").map(|d| read_dtype("model.dtype", d)).transpose()?,
-        vae_path: run::text(raw.vae_path).map(|p| path::read_text("model.vae_path", &p)).transpose()?,
-        arch,
-        prediction_type: prediction(raw.prediction_type.as_deref(), raw.is_v_pred.map(|f| f.0))?,
-        clip_skip: clip_skip as usize,
+    let name_te = raw.qtype_te.as_deref().or(if quantize && quantize_te { Some(qtype::canonical(qtype)) } else { None });
+    let qtype_te = scheme(quantize_te, "model.qtype_te", name_te, qtype);
+    for (switch, key, name, is_given) in
+        [("model.quantize", "model.qtype", raw.qtype, given[0]), ("model.quantize_te", "model.qtype_te", raw.qtype_te, given[1])]
+    {
+        // Beside a switch that is off it is what ai-toolkit's files hold anyway; beside none it is a wish that would go unheard.
+        if let Some(name) = run::text(name).filter(|_| !is_given) {
+            findings.notice(format!("{key}: {name} has no effect without {switch}: true"));
+        }
+    }
+    let name = raw.name_or_path.as_deref().context("model.name_or_path is missing: a folder, a file, or a Hugging Face id");
+    let dtype = raw.dtype.as_deref().filter(|d| *d != "auto").map(|d| read_dtype("model.dtype", d)).transpose();
+    let vae_path = run::text(raw.vae_path).map(|p| path::read_text("model.vae_path", &p)).transpose();
+    ModelConfig {
+        name_or_path: findings.or(name.and_then(|name| path::read_text("model.name_or_path", name)), String::new()),
+        dtype: findings.or(dtype, None),
+        vae_path: findings.or(vae_path, None),
+        arch: findings.or(arch(raw.arch, raw.is_v2.is_some_and(|flag| flag.0)), None),
+        prediction_type: findings.or(prediction(raw.prediction_type.as_deref(), raw.is_v_pred.map(|f| f.0)), None),
+        clip_skip: findings.or(clip_skip(raw.clip_skip), 1),
         quantize,
         qtype,
         quantize_te,
         qtype_te,
-    })
+    }
+}
+
+fn arch(arch: Option<String>, is_v2: bool) -> Result<Option<String>> {
+    match (run::text(arch), is_v2) {
+        (Some(arch), true) if !arch.starts_with("sd2") => bail!("model.arch: {arch} contradicts model.is_v2: true"),
+        (None, true) => Ok(Some("sd2".to_string())),
+        (arch, _) => Ok(arch),
+    }
+}
+
+fn clip_skip(skip: Option<Whole>) -> Result<usize> {
+    let skip = skip.map_or(1, |skip| skip.0);
+    ensure!((1..=12).contains(&skip), "model.clip_skip: {skip} is not between 1 (the last layer) and 12");
+    Ok(skip as usize)
 }
 
 fn prediction(name: Option<&str>, is_v: Option<bool>) -> Result<Option<Prediction>> {

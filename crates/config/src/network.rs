@@ -1,5 +1,6 @@
 //! `network:` the adapter that is trained.
 
+use crate::findings::Findings;
 use crate::scalar::{Flag, Number, Texts, Whole};
 use crate::section::section;
 use crate::{path, run};
@@ -77,52 +78,64 @@ pub struct NetworkConfig {
     pub ignore_if_contains: Vec<String>,
 }
 
-pub(crate) fn resolve(raw: RawNetwork, notices: &mut Vec<String>) -> Result<NetworkConfig> {
-    raw.check_foreign("network", notices)?;
+pub(crate) fn resolve(raw: RawNetwork, findings: &mut Findings) -> NetworkConfig {
+    raw.check_foreign("network", findings);
     let kwargs = raw.network_kwargs.unwrap_or_default();
-    kwargs.check_foreign("network.network_kwargs", notices)?;
-    let kind = match raw.r#type.as_deref().unwrap_or("lora") {
-        "lora" => NetworkType::Lora,
-        "locon" => NetworkType::Locon,
+    kwargs.check_foreign("network.network_kwargs", findings);
+    let kind = findings.or(kind(raw.r#type.as_deref()), NetworkType::Lora);
+    let linear = findings.or(rank("network.linear", raw.linear, 16, 1), 16);
+    let conv_default = if kind == NetworkType::Locon { linear as u64 } else { 0 };
+    let conv = findings.or(rank("network.conv", raw.conv, conv_default, 0), conv_default as usize);
+    if let (None | Some(Whole(0)), 0, Some(alpha)) = (&raw.conv, conv, raw.conv_alpha.filter(|a| a.0 != 0.0)) {
+        let why = "has nothing to apply to, because network.conv is not given";
+        findings.wrong(format!("network.conv_alpha: {} {why}", alpha.0));
+    }
+    if raw.transformer_only.is_some_and(|f| !f.0) {
+        findings.notice("network.transformer_only has no effect here: modules are chosen by only_if_contains and ignore_if_contains");
+    }
+    let start = run::text(raw.pretrained_lora_path).map(|p| path::read("network.pretrained_lora_path", &p)).transpose();
+    let conv_alpha = if conv == 0 { Ok(0.0) } else { alpha("network.conv_alpha", raw.conv_alpha, conv) };
+    NetworkConfig {
+        r#type: kind,
+        linear,
+        linear_alpha: findings.or(alpha("network.linear_alpha", raw.linear_alpha, linear), 1.0),
+        conv,
+        conv_alpha: findings.or(conv_alpha, 1.0),
+        dropout: findings.or(dropout(raw.dropout), 0.0),
+        pretrained_lora_path: findings.or(start, None),
+        only_if_contains: findings.or(one_place("only_if_contains", raw.only_if_contains, kwargs.only_if_contains), Vec::new()),
+        ignore_if_contains: findings.or(one_place("ignore_if_contains", raw.ignore_if_contains, kwargs.ignore_if_contains), Vec::new()),
+    }
+}
+
+fn kind(name: Option<&str>) -> Result<NetworkType> {
+    match name.unwrap_or("lora") {
+        "lora" => Ok(NetworkType::Lora),
+        "locon" => Ok(NetworkType::Locon),
         other @ ("lokr" | "loha" | "dora" | "lorm" | "fullrank") => {
             bail!("network.type: {other} is not supported yet; lora and locon are")
         }
         other => bail!("network.type: {other} is unknown; it is lora or locon"),
-    };
-    let linear = rank("network.linear", raw.linear.map_or(16, |r| r.0))?;
-    ensure!(linear > 0, "network.linear: the rank must be 1 or more");
-    let conv_default = if kind == NetworkType::Locon { linear as u64 } else { 0 };
-    let conv = rank("network.conv", raw.conv.map_or(conv_default, |r| r.0))?;
-    if let (0, Some(alpha)) = (conv, raw.conv_alpha.filter(|a| a.0 != 0.0)) {
-        bail!("network.conv_alpha: {} has nothing to apply to, because network.conv is not given", alpha.0);
     }
-    let dropout = raw.dropout.map_or(0.0, |d| d.0);
-    ensure!((0.0..1.0).contains(&dropout), "network.dropout: {dropout} is not a share from 0 up to (not including) 1");
-    if raw.transformer_only.is_some_and(|f| !f.0) {
-        notices.push("network.transformer_only has no effect here: modules are chosen by only_if_contains and ignore_if_contains".into());
-    }
-    Ok(NetworkConfig {
-        r#type: kind,
-        linear,
-        linear_alpha: alpha("network.linear_alpha", raw.linear_alpha, linear)?,
-        conv,
-        conv_alpha: if conv == 0 { 0.0 } else { alpha("network.conv_alpha", raw.conv_alpha, conv)? },
-        dropout,
-        pretrained_lora_path: run::text(raw.pretrained_lora_path).map(|p| path::read("network.pretrained_lora_path", &p)).transpose()?,
-        only_if_contains: one_place("only_if_contains", raw.only_if_contains, kwargs.only_if_contains)?,
-        ignore_if_contains: one_place("ignore_if_contains", raw.ignore_if_contains, kwargs.ignore_if_contains)?,
-    })
 }
 
-fn rank(key: &str, rank: u64) -> Result<usize> {
+fn dropout(share: Option<Number>) -> Result<f64> {
+    let share = share.map_or(0.0, |d| d.0);
+    ensure!((0.0..1.0).contains(&share), "network.dropout: {share} is not a share from 0 up to (not including) 1");
+    Ok(share)
+}
+
+fn rank(key: &str, rank: Option<Whole>, default: u64, least: u64) -> Result<usize> {
+    let rank = rank.map_or(default, |rank| rank.0);
+    ensure!(rank >= least, "{key}: the rank must be {least} or more");
     ensure!(rank <= 4096, "{key}: a rank of {rank} is beyond the 4096 that any layer could use");
     Ok(rank as usize)
 }
 
 fn alpha(key: &str, alpha: Option<Number>, rank: usize) -> Result<f64> {
-    let alpha = alpha.map_or(rank as f64, |a| a.0);
-    ensure!(alpha > 0.0, "{key}: {alpha} must be more than 0, or the adapter has no effect");
-    Ok(alpha)
+    let alpha = alpha.unwrap_or(Number(rank as f64));
+    ensure!(alpha.0 > 0.0, "{key}: {alpha} must be more than 0, or the adapter has no effect");
+    alpha.within_reason(key)
 }
 
 fn one_place(key: &str, direct: Option<Texts>, kwargs: Option<Texts>) -> Result<Vec<String>> {

@@ -1,7 +1,8 @@
 //! The noise keys of `train:` what is mixed into latents, and at which timesteps.
 
+use crate::findings::Findings;
 use crate::loss::one_of;
-use crate::scalar::Whole;
+use crate::scalar::{Number, Whole};
 use crate::train::{RawTrain, not_negative};
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
@@ -54,41 +55,54 @@ const MOST_ITERATIONS: u64 = 20;
 /// The last timestep.
 const LAST: u64 = 999;
 
-pub(crate) fn resolve(raw: &RawTrain, notices: &mut Vec<String>) -> Result<NoiseConfig> {
-    let [min_timestep, max_timestep] = range(raw, notices)?;
-    let iterations = raw.multires_noise_iterations.map_or(0, |n| n.0);
-    ensure!(
-        iterations <= MOST_ITERATIONS,
-        "train.multires_noise_iterations: {iterations} is more than {MOST_ITERATIONS}; 6 to 10 are usual"
-    );
-    let discount = not_negative("train.multires_noise_discount", raw.multires_noise_discount, 0.3)?;
-    ensure!(discount <= 1.0, "train.multires_noise_discount: {discount} is more than 1; 0.1 to 0.4 are usual");
-    let logit_std = not_negative("train.logit_std", raw.logit_std, 1.0)?;
-    ensure!(logit_std > 0.0, "train.logit_std: 0 would train a single timestep; use min_timestep and max_timestep for that");
-    let content_or_style = end("train.content_or_style", raw.content_or_style.as_deref(), ContentOrStyle::Balanced)?;
+pub(crate) fn resolve(raw: &RawTrain, findings: &mut Findings) -> NoiseConfig {
+    let timesteps = range(raw, findings);
+    let [min_timestep, max_timestep] = findings.or(timesteps, [0, LAST]);
+    let balanced = ContentOrStyle::Balanced;
+    let content_or_style = findings.or(end("train.content_or_style", raw.content_or_style.as_deref(), balanced), balanced);
+    let of_reg = end("train.content_or_style_reg", raw.content_or_style_reg.as_deref(), content_or_style);
     let config = NoiseConfig {
-        noise_offset: not_negative("train.noise_offset", raw.noise_offset, 0.0)?,
-        adaptive_noise_scale: adaptive_scale(raw)?,
-        multires_noise_iterations: iterations as usize,
-        multires_noise_discount: discount,
-        ip_noise_gamma: not_negative("train.ip_noise_gamma", raw.ip_noise_gamma, 0.0)?,
+        noise_offset: findings.or(not_negative("train.noise_offset", raw.noise_offset, 0.0), 0.0),
+        adaptive_noise_scale: findings.or(adaptive_scale(raw), 0.0),
+        multires_noise_iterations: findings.or(iterations(raw.multires_noise_iterations), 0),
+        multires_noise_discount: findings.or(discount(raw.multires_noise_discount), 0.3),
+        ip_noise_gamma: findings.or(not_negative("train.ip_noise_gamma", raw.ip_noise_gamma, 0.0), 0.0),
         zero_terminal_snr: raw.zero_terminal_snr.is_some_and(|f| f.0),
-        timestep_type: timestep_type(raw.timestep_type.as_deref().unwrap_or("uniform"))?,
-        logit_mean: raw.logit_mean.map_or(0.0, |v| v.0),
-        logit_std,
+        timestep_type: findings.or(timestep_type(raw.timestep_type.as_deref().unwrap_or("uniform")), TimestepType::Uniform),
+        logit_mean: findings.or(raw.logit_mean.unwrap_or(Number(0.0)).within_reason("train.logit_mean"), 0.0),
+        logit_std: findings.or(logit_std(raw.logit_std), 1.0),
         content_or_style,
-        content_or_style_reg: end("train.content_or_style_reg", raw.content_or_style_reg.as_deref(), content_or_style)?,
+        content_or_style_reg: findings.or(of_reg, content_or_style),
         min_timestep: min_timestep as usize,
         max_timestep: max_timestep as usize,
     };
     let favoured = config.content_or_style != ContentOrStyle::Balanced || config.content_or_style_reg != ContentOrStyle::Balanced;
-    one_of(&[("timestep_type: sigmoid", config.timestep_type == TimestepType::Sigmoid), ("content_or_style", favoured)])?;
-    Ok(config)
+    let both = [("timestep_type: sigmoid", config.timestep_type == TimestepType::Sigmoid), ("content_or_style", favoured)];
+    findings.check(one_of(&both));
+    config
+}
+
+fn iterations(number: Option<Whole>) -> Result<usize> {
+    let number = number.map_or(0, |n| n.0);
+    ensure!(number <= MOST_ITERATIONS, "train.multires_noise_iterations: {number} is more than {MOST_ITERATIONS}; 6 to 10 are usual");
+    Ok(number as usize)
+}
+
+fn discount(share: Option<Number>) -> Result<f64> {
+    let share = not_negative("train.multires_noise_discount", share, 0.3)?;
+    ensure!(share <= 1.0, "train.multires_noise_discount: {share} is more than 1; 0.1 to 0.4 are usual");
+    Ok(share)
+}
+
+fn logit_std(width: Option<Number>) -> Result<f64> {
+    let width = not_negative("train.logit_std", width, 1.0)?;
+    ensure!(width > 0.0, "train.logit_std: 0 would train a single timestep; use min_timestep and max_timestep for that");
+    Ok(width)
 }
 
 /// May be negative: the offset then is weaker where the latent is far from zero.
 fn adaptive_scale(raw: &RawTrain) -> Result<f64> {
-    let scale = raw.adaptive_noise_scale.map_or(0.0, |v| v.0);
+    let scale = raw.adaptive_noise_scale.unwrap_or(Number(0.0)).within_reason("train.adaptive_noise_scale")?;
     ensure!(
         scale == 0.0 || raw.noise_offset.is_some(),
         "train.adaptive_noise_scale: {scale} changes train.noise_offset, which is not given; give it too (0.05 is usual, 0 is possible)"
@@ -97,7 +111,7 @@ fn adaptive_scale(raw: &RawTrain) -> Result<f64> {
 }
 
 /// First and last timestep. ai-toolkit's keys count from the noisy end: its index 0 is timestep 999.
-fn range(raw: &RawTrain, notices: &mut Vec<String>) -> Result<[u64; 2]> {
+fn range(raw: &RawTrain, findings: &mut Findings) -> Result<[u64; 2]> {
     let value = |key: &Option<Whole>| key.as_ref().map(|v| v.0);
     let direct = [value(&raw.min_timestep), value(&raw.max_timestep)];
     let counted = [value(&raw.min_denoising_steps), value(&raw.max_denoising_steps)];
@@ -111,7 +125,7 @@ fn range(raw: &RawTrain, notices: &mut Vec<String>) -> Result<[u64; 2]> {
         ensure!(from <= to, "train.min_denoising_steps ({from}) is more than train.max_denoising_steps ({to})");
         [first, last] = [LAST - to, LAST - from];
         let whole = (from, to) == (0, LAST);
-        notices.extend((!whole).then(|| format!(
+        findings.notices.extend((!whole).then(|| format!(
             "train.min_denoising_steps {from} and max_denoising_steps {to} count from the noisy end: timesteps {first} to {last} are trained"
         )));
     }

@@ -1,10 +1,11 @@
 //! Keys of older configs: translated into today's with a notice, and refused where both say different things.
 
+use crate::findings::Findings;
 use crate::scalar::Whole;
 use anyhow::{Result, bail};
 
 /// `mixed_precision` as `train.dtype`; `dtype` is what the file says itself.
-pub(crate) fn precision(mixed: Option<String>, dtype: Option<String>, notices: &mut Vec<String>) -> Result<Option<String>> {
+pub(crate) fn precision(mixed: Option<String>, dtype: Option<String>, findings: &mut Findings) -> Result<Option<String>> {
     let Some(mixed) = mixed.filter(|m| !m.trim().is_empty()) else { return Ok(dtype) };
     let translated = match mixed.trim() {
         "no" | "fp32" | "float32" => "fp32",
@@ -18,14 +19,14 @@ pub(crate) fn precision(mixed: Option<String>, dtype: Option<String>, notices: &
         }
         Some(dtype) => Ok(Some(dtype)),
         None => {
-            notices.push(format!("train.mixed_precision: {mixed} is read as train.dtype: {translated}"));
+            findings.notice(format!("train.mixed_precision: {mixed} is read as train.dtype: {translated}"));
             Ok(Some(translated.to_string()))
         }
     }
 }
 
 /// `use_8bit_optimizer: true` (under the key `at`) as the optimizer of that name.
-pub(crate) fn optimizer(eight_bit: Option<bool>, at: &str, name: Option<String>, notices: &mut Vec<String>) -> Result<Option<String>> {
+pub(crate) fn optimizer(eight_bit: Option<bool>, at: &str, name: Option<String>, findings: &mut Findings) -> Result<Option<String>> {
     if eight_bit != Some(true) {
         return Ok(name);
     }
@@ -35,18 +36,18 @@ pub(crate) fn optimizer(eight_bit: Option<bool>, at: &str, name: Option<String>,
         full if full.ends_with("8bit") => return Ok(name),
         other => bail!("{at}.use_8bit_optimizer: true contradicts train.optimizer: {other}, which has no 8-bit form; remove one"),
     };
-    notices.push(format!("{at}.use_8bit_optimizer: true is read as train.optimizer: {translated}"));
+    findings.notice(format!("{at}.use_8bit_optimizer: true is read as train.optimizer: {translated}"));
     Ok(Some(translated))
 }
 
 /// `train.num_workers` as `dataloader.num_workers`; `given` is what the file says there.
-pub(crate) fn num_workers(older: Whole, given: Option<Whole>, notices: &mut Vec<String>) -> Result<Option<Whole>> {
+pub(crate) fn num_workers(older: Whole, given: Option<Whole>, findings: &mut Findings) -> Result<Option<Whole>> {
     match given {
         Some(given) if given != older => {
             bail!("train.num_workers: {} contradicts dataloader.num_workers: {}; keep dataloader.num_workers", older.0, given.0)
         }
         _ => {
-            notices.push(format!("train.num_workers: {0} is read as dataloader.num_workers: {0}", older.0));
+            findings.notice(format!("train.num_workers: {0} is read as dataloader.num_workers: {0}", older.0));
             Ok(Some(older))
         }
     }

@@ -1,5 +1,7 @@
 //! `train.optimizer` and `train.optimizer_params`. The names, settings and ranges are those of the optimizers' files in `optim`.
 
+use crate::error::with_home;
+use crate::findings::Findings;
 use crate::scalar::Number;
 use anyhow::{Context, Result, bail};
 use optim::Chosen;
@@ -16,25 +18,50 @@ pub enum OnOptimizerChange {
     Fresh,
 }
 
-pub(crate) fn read(name: Option<&str>, params: Option<Map<String, Value>>) -> Result<Chosen> {
-    let params = params.unwrap_or_default();
-    check_values("train.optimizer_params", &params)?;
+/// The optimizer with its settings; the default one without any where its name is wrong.
+pub(crate) fn read(name: Option<&str>, params: Option<Map<String, Value>>, findings: &mut Findings) -> Result<Chosen> {
+    let params = with_values("train.optimizer_params", params.unwrap_or_default(), findings);
     let name = name.unwrap_or("adamw");
     // Told apart, so that the error names the key that is wrong.
-    optim::optimizers::find(name).context("in train.optimizer")?;
-    optim::choose(name, &params).context("in train.optimizer_params")
+    if let Err(error) = optim::optimizers::find(name).context("in train.optimizer") {
+        findings.wrong(format!("{error:#}"));
+        return optim::choose("adamw", &Map::new());
+    }
+    settle("train.optimizer_params", params, |params| optim::choose(name, params).context("in train.optimizer_params"), findings)
 }
 
 /// A key without a value must not pass for "the default".
-pub(crate) fn check_values(section: &str, params: &Map<String, Value>) -> Result<()> {
-    match params.iter().find(|(_, value)| value.is_null()) {
-        Some((key, _)) => bail!("{section}.{key} has no value; give one or remove the key"),
-        None => Ok(()),
+pub(crate) fn with_values(section: &str, mut params: Map<String, Value>, findings: &mut Findings) -> Map<String, Value> {
+    params.retain(|key, value| {
+        if value.is_null() {
+            findings.wrong(format!("{section}.{key} has no value; give one or remove the key"));
+        }
+        !value.is_null()
+    });
+    params
+}
+
+/// Reads settings whose reader stops at the first that is wrong: without that one it finds the next. What is left of them is read.
+pub(crate) fn settle<T>(
+    section: &str,
+    mut params: Map<String, Value>,
+    read: impl Fn(&Map<String, Value>) -> Result<T>,
+    findings: &mut Findings,
+) -> Result<T> {
+    loop {
+        let error = match read(&params) {
+            Err(error) if !params.is_empty() => format!("{error:#}"),
+            done => return done,
+        };
+        let without = |key: &String| params.iter().filter(|(other, _)| *other != key).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let others = |key: &String| read(&without(key)).map_or_else(|other| format!("{other:#}") != error, |_| true);
+        params = params.keys().find(|key| others(key)).map(without).unwrap_or_default();
+        findings.wrong(with_home(error, section));
     }
 }
 
 /// The rate, or the optimizer's usual one; the user hears of rates that mean something else to this optimizer.
-pub(crate) fn rate(chosen: &Chosen, given: Option<Number>, notices: &mut Vec<String>) -> f64 {
+pub(crate) fn rate(chosen: &Chosen, given: Option<Number>, findings: &mut Findings) -> f64 {
     if is_relative(chosen) {
         return 1.0;
     }
@@ -42,12 +69,13 @@ pub(crate) fn rate(chosen: &Chosen, given: Option<Number>, notices: &mut Vec<Str
     let [low, high] = chosen.rates.usual;
     let (name, default) = (chosen.name, chosen.rates.default);
     if lr > 0.0 && lr < low && default == 1.0 {
-        notices.push(format!(
+        findings.notice(format!(
             "train.lr: {lr:e} is a factor on the rate that {name} finds by itself, so it would learn very slowly; 1 is usual (and what \
              ai-toolkit takes instead)"
         ));
     } else if lr > 0.0 && !(low..=high).contains(&lr) {
-        notices.push(format!("train.lr: {lr:e} is outside of what {name} is usually given ({low:e} to {high:e}, by itself {default:e})"));
+        findings
+            .notice(format!("train.lr: {lr:e} is outside of what {name} is usually given ({low:e} to {high:e}, by itself {default:e})"));
     }
     lr
 }
@@ -57,14 +85,14 @@ fn is_relative(chosen: &Chosen) -> bool {
     chosen.params.get("relative_step") == Some(&Value::Bool(true))
 }
 
-/// A rate beside an optimizer that sets it by itself would be ignored; 1 is what a resolved config holds.
-pub(crate) fn check_relative(chosen: &Chosen, rates: &[(&str, Option<Number>)]) -> Result<()> {
-    match rates.iter().find(|(_, rate)| rate.is_some_and(|rate| rate.0 != 1.0)) {
-        Some((key, Some(Number(rate)))) if is_relative(chosen) => bail!(
+/// A rate beside an optimizer that sets it by itself would be ignored; 1 changes nothing, and is what a resolved config holds.
+pub(crate) fn check_relative(chosen: &Chosen, rates: &[(String, Option<Number>)], findings: &mut Findings) {
+    let given = rates.iter().filter_map(|(key, rate)| Some((key, rate.filter(|rate| rate.0 != 1.0)?.0)));
+    for (key, rate) in given.filter(|_| is_relative(chosen)) {
+        findings.wrong(format!(
             "{key}: {rate:e} and train.optimizer_params.relative_step: true exclude each other: {} then sets the rate by itself; remove one",
             chosen.name
-        ),
-        _ => Ok(()),
+        ));
     }
 }
 

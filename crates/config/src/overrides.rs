@@ -19,7 +19,7 @@ pub(crate) fn apply(raw: RawRun, key: &str, value: &str) -> Result<RawRun> {
     let overlay = serde_json::to_value(&overlay).context("the override can't be held as JSON")?;
     if let Some(index) = index {
         let count = merged["datasets"].as_array().map_or(0, Vec::len);
-        ensure!(index < count, "{origin}: there are {count} datasets, counted from 0");
+        ensure!(index < count, "{origin}: the config has {}, counted from 0", base::counted(count, "dataset"));
     }
     merge(&mut merged, overlay, index.is_some());
     // JSON is YAML: one reader for everything, since a second one would double what this crate takes to compile.

@@ -1,7 +1,9 @@
 //! `train.param_groups:` rates and weight decay of some of the trained parameters.
 
+use crate::findings::Findings;
 use crate::scalar::{Number, Texts};
 use crate::section::section;
+use crate::train::not_negative;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
@@ -52,25 +54,31 @@ impl Serialize for ParamGroup {
     }
 }
 
-pub(crate) fn resolve(raw: Vec<RawParamGroup>, notices: &mut Vec<String>) -> Result<Vec<ParamGroup>> {
-    raw.into_iter().enumerate().map(|(i, raw)| one(&format!("train.param_groups[{i}]"), raw, notices)).collect()
+pub(crate) fn resolve(raw: Vec<RawParamGroup>, findings: &mut Findings) -> Vec<ParamGroup> {
+    raw.into_iter().enumerate().map(|(i, raw)| one(&format!("train.param_groups[{i}]"), raw, findings)).collect()
 }
 
-fn one(key: &str, raw: RawParamGroup, notices: &mut Vec<String>) -> Result<ParamGroup> {
-    raw.check_foreign(key, notices)?;
+fn one(key: &str, raw: RawParamGroup, findings: &mut Findings) -> ParamGroup {
+    raw.check_foreign(key, findings);
     let contains = raw.contains.map(|t| t.0).unwrap_or_default();
-    ensure!(
-        !contains.is_empty() && contains.iter().all(|text| !text.is_empty()),
-        "{key}.contains is missing: give parts of the names of the parameters, such as down_blocks or attn2.to_k"
-    );
-    let rate = match (raw.lr, raw.lr_scale) {
+    if contains.is_empty() || contains.iter().any(String::is_empty) {
+        findings.wrong(format!("{key}.contains is missing: give parts of the names of the parameters, such as down_blocks or attn2.to_k"));
+    }
+    let rate = findings.or(rate(key, raw.lr, raw.lr_scale), GroupRate::Scale(1.0));
+    let weight_decay = findings.or(raw.weight_decay.map(|w| decay(key, w.0)).transpose(), None);
+    ParamGroup { contains, rate, weight_decay }
+}
+
+fn rate(key: &str, lr: Option<Number>, scale: Option<Number>) -> Result<GroupRate> {
+    match (lr, scale) {
         (Some(_), Some(_)) => bail!("{key}.lr and {key}.lr_scale are both given; keep one"),
-        (Some(lr), None) => GroupRate::Rate(lr.0),
-        (None, scale) => GroupRate::Scale(scale.map_or(1.0, |s| s.0)),
-    };
-    let (GroupRate::Rate(number) | GroupRate::Scale(number)) = rate;
-    ensure!(number >= 0.0, "{key}: a rate of {number} is negative");
-    let weight_decay = raw.weight_decay.map(|w| w.0);
-    ensure!(weight_decay.is_none_or(|w| w >= 0.0), "{key}.weight_decay: {} is negative", weight_decay.unwrap_or_default());
-    Ok(ParamGroup { contains, rate, weight_decay })
+        (Some(lr), None) => crate::train::rate(&format!("{key}.lr"), Some(lr), 0.0).map(GroupRate::Rate),
+        (None, scale) => Ok(GroupRate::Scale(not_negative(&format!("{key}.lr_scale"), scale, 1.0)?)),
+    }
+}
+
+fn decay(key: &str, decay: f64) -> Result<f64> {
+    let [least, most] = optim::WEIGHT_DECAY;
+    ensure!((least..=most).contains(&decay), "{key}.weight_decay: {decay} is not from {least} to {most}");
+    Ok(decay)
 }

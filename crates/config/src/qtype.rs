@@ -1,13 +1,14 @@
 //! `qtype`: what quantized weights are kept as, by the names that ai-toolkit, quanto and torchao use.
 
+use crate::findings::Findings;
 use anyhow::{Result, bail};
 use base::quantized::Scheme;
 use serde::Serializer;
 
 /// The scheme of weights that are to be quantized; `unnamed` if the key is not given.
-pub(crate) fn read(key: &str, name: Option<&str>, unnamed: Scheme, notices: &mut Vec<String>) -> Result<Scheme> {
+pub(crate) fn read(key: &str, name: Option<&str>, unnamed: Scheme, findings: &mut Findings) -> Result<Scheme> {
     let Some(given) = name.map(str::trim).filter(|name| !name.is_empty()) else {
-        notices.push(format!("{key} is not given: quantized weights are kept as {}", canonical(unnamed)));
+        findings.notice(format!("{key} is not given: quantized weights are kept as {}", canonical(unnamed)));
         return Ok(unnamed);
     };
     let name = given.to_ascii_lowercase();
@@ -21,7 +22,7 @@ pub(crate) fn read(key: &str, name: Option<&str>, unnamed: Scheme, notices: &mut
         _ => bail!("{key}: {given} is not supported; use qint8 (8 bits a number) or nf4 (4 bits)"),
     };
     if !matches!(name.as_str(), "qint8" | "int8" | "nf4") {
-        notices.push(format!("{key}: {given} is kept as {}, which has as many bits", canonical(scheme)));
+        findings.notice(format!("{key}: {given} is kept as {}, which has as many bits", canonical(scheme)));
     }
     Ok(scheme)
 }

@@ -2,6 +2,7 @@
 
 use crate::dataloader::{DataloaderConfig, RawDataloader};
 use crate::dataset::{DatasetConfig, RawDataset};
+use crate::findings::Findings;
 use crate::logging::{LoggingConfig, RawLogging};
 use crate::memory::{MemoryConfig, RawMemory};
 use crate::model::{ModelConfig, RawModel};
@@ -103,75 +104,71 @@ impl RunConfig {
     }
 }
 
-/// Every key of every section that can't be honoured: all in one error, so that a file is mended in one go.
-fn refused(raw: &RawRun) -> Vec<String> {
-    let mut keys = raw.refused("");
-    keys.extend(raw.model.iter().flat_map(|s| s.refused("model")));
-    keys.extend(raw.network.iter().flat_map(|s| s.refused("network")));
-    keys.extend(raw.datasets.iter().flatten().enumerate().flat_map(|(i, s)| s.refused(&format!("datasets[{i}]"))));
-    keys.extend(raw.train.iter().flat_map(|s| s.refused("train")));
-    keys.extend(raw.save.iter().flat_map(|s| s.refused("save")));
-    keys.extend(raw.sample.iter().flat_map(|s| s.refused("sample")));
-    keys.extend(raw.logging.iter().flat_map(|s| s.refused("logging")));
-    keys
+/// Checks everything that can be checked without touching the machine, and fills defaults.
+pub(crate) fn resolve(mut raw: RawRun, findings: &mut Findings) -> RunConfig {
+    raw.check_foreign("", findings);
+    translate_older(&mut raw, findings);
+    findings.check(check_kind(raw.kind.as_deref()));
+    let name = raw.name.as_deref().context("name is missing: it names the run's folder and files").and_then(check_name);
+    let name = findings.or(name, String::new());
+    put_name_into_paths(&mut raw);
+    let training_folder = path::read("training_folder", raw.training_folder.as_deref().unwrap_or("output"));
+    let training_folder = findings.or(training_folder, PathBuf::new());
+    let cache_dir = raw.cache_dir.as_deref().map_or_else(|| Ok(training_folder.join("cache")), |folder| path::read("cache_dir", folder));
+    let dump_pixels = text(raw.dump_pixels).map(|folder| path::read("dump_pixels", &folder)).transpose();
+    let trigger_word = text(raw.trigger_word);
+    if raw.model.is_none() {
+        findings.wrong("model is missing: give model.name_or_path".to_string());
+    }
+    let model = raw.model.map(|model| crate::model::resolve(model, findings));
+    let network = crate::network::resolve(raw.network.unwrap_or_default(), findings);
+    let (dataloader, caches) = crate::dataloader::resolve(raw.dataloader.unwrap_or_default(), findings);
+    let datasets: Vec<RawDataset> = raw.datasets.unwrap_or_default().into_iter().map(|d| d.with_caches(caches)).collect();
+    if datasets.is_empty() {
+        findings.wrong("datasets is missing: give at least one entry with folder_path".to_string());
+    }
+    let text_cache: Vec<Option<bool>> = datasets.iter().map(|d| d.cache_text_embeddings.map(|f| f.0)).collect();
+    let datasets: Vec<DatasetConfig> =
+        datasets.into_iter().enumerate().map(|(i, d)| crate::dataset::resolve(d, i, trigger_word.as_deref(), findings)).collect();
+    let (mut train, train_wish) = train::resolve(raw.train.unwrap_or_default(), findings);
+    if train.loss.diff_output_preservation && datasets.iter().all(|d| d.caption.trigger_word.is_none()) {
+        let why = "needs a trigger_word, whose place the class takes";
+        findings.wrong(format!("train.diff_output_preservation: true {why}"));
+    }
+    findings.check(train::resolve_text_cache(&mut train, train_wish, &text_cache, &datasets));
+    RunConfig {
+        name,
+        cache_dir: findings.or(cache_dir, PathBuf::new()),
+        dump_pixels: findings.or(dump_pixels, None),
+        device: findings.or(check_device(raw.device.as_deref().unwrap_or("auto")), "auto".to_string()),
+        seed: raw.seed.map_or(42, |s| s.0),
+        model: model.unwrap_or_else(|| ModelConfig::named(String::new())),
+        network,
+        datasets,
+        dataloader,
+        save: crate::save::resolve(raw.save.unwrap_or_default(), findings),
+        sample: crate::sample::resolve(raw.sample.unwrap_or_default(), trigger_word.as_deref(), findings),
+        logging: crate::logging::resolve(raw.logging.unwrap_or_default(), findings),
+        memory: crate::memory::resolve(raw.memory.unwrap_or_default(), findings),
+        training_folder,
+        trigger_word,
+        train,
+    }
 }
 
-/// Checks everything that can be checked without touching the machine, and fills defaults.
-pub(crate) fn resolve(mut raw: RawRun, notices: &mut Vec<String>) -> Result<RunConfig> {
-    crate::section::refuse(&refused(&raw))?;
-    raw.check_foreign("", notices)?;
+/// Keys of older files that belong to other sections today.
+fn translate_older(raw: &mut RawRun, findings: &mut Findings) {
     if let Some(model) = raw.model.as_mut().filter(|model| model.use_8bit_optimizer.is_some_and(|f| f.0)) {
         model.use_8bit_optimizer = None;
         let train = raw.train.get_or_insert_default();
-        train.optimizer = crate::older::optimizer(Some(true), "model", train.optimizer.take(), notices)?;
+        let older = crate::older::optimizer(Some(true), "model", train.optimizer.take(), findings);
+        train.optimizer = findings.or(older, None);
     }
     if let Some(workers) = raw.train.as_mut().and_then(|train| train.num_workers.take()) {
         let dataloader = raw.dataloader.get_or_insert_default();
-        dataloader.num_workers = crate::older::num_workers(workers, dataloader.num_workers, notices)?;
+        let older = crate::older::num_workers(workers, dataloader.num_workers, findings);
+        dataloader.num_workers = findings.or(older, None);
     }
-    let (dataloader, caches) = crate::dataloader::resolve(raw.dataloader.take().unwrap_or_default(), notices)?;
-    check_kind(raw.kind.as_deref())?;
-    put_name_into_paths(&mut raw);
-    let training_folder = path::read("training_folder", raw.training_folder.as_deref().unwrap_or("output"))?;
-    let trigger_word = text(raw.trigger_word);
-    let datasets = raw.datasets.unwrap_or_default();
-    ensure!(!datasets.is_empty(), "datasets is missing: give at least one entry with folder_path");
-    let cache_dir = match &raw.cache_dir {
-        Some(folder) => path::read("cache_dir", folder)?,
-        None => training_folder.join("cache"),
-    };
-    let datasets: Vec<RawDataset> = datasets.into_iter().map(|d| d.with_caches(caches)).collect();
-    let text_cache: Vec<Option<bool>> = datasets.iter().map(|d| d.cache_text_embeddings.map(|f| f.0)).collect();
-    let datasets = datasets
-        .into_iter()
-        .enumerate()
-        .map(|(i, d)| crate::dataset::resolve(d, i, trigger_word.as_deref(), notices))
-        .collect::<Result<Vec<_>>>()?;
-    let (mut train, train_wish) = train::resolve(raw.train.unwrap_or_default(), notices)?;
-    ensure!(
-        !train.loss.diff_output_preservation || datasets.iter().any(|d| d.caption.trigger_word.is_some()),
-        "train.diff_output_preservation: true needs a trigger_word, whose place the class takes"
-    );
-    train::resolve_text_cache(&mut train, train_wish, &text_cache, &datasets)?;
-    let seed = raw.seed.map_or(42, |s| s.0);
-    Ok(RunConfig {
-        name: check_name(&raw.name.context("name is missing: it names the run's folder and files")?)?,
-        training_folder,
-        device: check_device(raw.device.as_deref().unwrap_or("auto"))?,
-        seed,
-        cache_dir,
-        dump_pixels: text(raw.dump_pixels).map(|folder| path::read("dump_pixels", &folder)).transpose()?,
-        model: crate::model::resolve(raw.model.context("model is missing: give model.name_or_path")?, notices)?,
-        network: crate::network::resolve(raw.network.unwrap_or_default(), notices)?,
-        datasets,
-        dataloader,
-        save: crate::save::resolve(raw.save.unwrap_or_default(), notices)?,
-        sample: crate::sample::resolve(raw.sample.unwrap_or_default(), trigger_word.as_deref(), notices)?,
-        logging: crate::logging::resolve(raw.logging.unwrap_or_default(), notices)?,
-        memory: crate::memory::resolve(raw.memory.unwrap_or_default(), notices)?,
-        trigger_word,
-        train,
-    })
 }
 
 /// `[name]` in a path stands for the run's name, as in ai-toolkit's files.

@@ -1,9 +1,10 @@
 //! `sample:` pictures made while training.
 
+use crate::findings::Findings;
 use crate::run;
 use crate::scalar::{Flag, Number, TextOrFalse, Whole};
 use crate::section::section;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 section! {
@@ -106,15 +107,16 @@ impl SampleConfig {
     /// Reads a prompt with inline flags (`a cat --n blurry --w 512 --s 30`); what it leaves out is as in this config.
     pub fn parse_prompt(&self, line: &str) -> Result<SamplePrompt> {
         let mut prompt = self.prompt_with_defaults(self.seed);
+        let whole = || format!("in the sample prompt `{}`", base::excerpt(line, 80));
         let mut parts = format!(" {line}");
         let flags: Vec<(usize, String)> = flag_places(&parts);
         for (start, name) in flags.iter().rev() {
             let value = parts[start + 3 + name.len()..].trim().to_string();
             parts.truncate(*start);
-            prompt.set(name, &value).with_context(|| format!("in the sample prompt `{line}`"))?;
+            prompt.set(name, &value).with_context(whole)?;
         }
         prompt.prompt = parts.trim().to_string();
-        prompt.check().with_context(|| format!("in the sample prompt `{line}`"))?;
+        prompt.check().with_context(whole)?;
         Ok(prompt)
     }
 
@@ -157,13 +159,26 @@ impl SamplePrompt {
     }
 
     fn check(&self) -> Result<()> {
+        self.faults().into_iter().next().map_or(Ok(()), |fault| Err(anyhow::anyhow!(fault)))
+    }
+
+    /// Everything that is out of its range, each by its key.
+    fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
         for (name, side) in [("width", self.width), ("height", self.height)] {
-            ensure!((8..=8192).contains(&side), "a sample's {name} of {side} pixels is not between 8 and 8192");
-            ensure!(side.is_multiple_of(8), "a sample's {name} of {side} pixels is not a multiple of 8");
+            if !(8..=8192).contains(&side) {
+                faults.push(format!("{name}: a sample's {name} of {side} pixels is not between 8 and 8192"));
+            } else if !side.is_multiple_of(8) {
+                faults.push(format!("{name}: a sample's {name} of {side} pixels is not a multiple of 8"));
+            }
         }
-        ensure!(self.guidance_scale.is_finite() && self.guidance_scale >= 0.0, "a guidance scale of {} is impossible", self.guidance_scale);
-        ensure!((1..=1000).contains(&self.sample_steps), "{} sampling steps is not between 1 and 1000", self.sample_steps);
-        Ok(())
+        if !(self.guidance_scale.is_finite() && self.guidance_scale >= 0.0) {
+            faults.push(format!("guidance_scale: a guidance scale of {} is impossible", self.guidance_scale));
+        }
+        if !(1..=1000).contains(&self.sample_steps) {
+            faults.push(format!("sample_steps: {} sampling steps is not between 1 and 1000", self.sample_steps));
+        }
+        faults
     }
 }
 
@@ -187,7 +202,7 @@ pub(crate) fn usable_line(line: &str) -> (String, Vec<String>) {
 /// Whether an entry of `sample.samples` could be used.
 pub(crate) fn check_entry(entry: serde_json::Value) -> Result<()> {
     let raw: RawPrompt = serde_json::from_value(entry)?;
-    entry_prompt(raw, SamplePrompt::default()).map(drop)
+    entry_prompt(raw, SamplePrompt::default()).check()
 }
 
 /// Where ` --name ` stands in a line, and the names.
@@ -201,12 +216,13 @@ fn flag_places(line: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-pub(crate) fn resolve(raw: RawSample, trigger: Option<&str>, notices: &mut Vec<String>) -> Result<SampleConfig> {
-    raw.check_foreign("sample", notices)?;
+pub(crate) fn resolve(raw: RawSample, trigger: Option<&str>, findings: &mut Findings) -> SampleConfig {
+    raw.check_foreign("sample", findings);
     let keys = ["sample.sample_every", "sample.sample_every_epochs"];
-    let (sample_every, sample_every_epochs) = crate::save::interval(keys, [raw.sample_every, raw.sample_every_epochs], 100)?;
+    let every = crate::save::interval(keys, [raw.sample_every, raw.sample_every_epochs], 100);
+    let (sample_every, sample_every_epochs) = findings.or(every, (100, 0));
     let mut config = SampleConfig {
-        sampler: sampler(raw.sampler.as_deref(), notices)?,
+        sampler: sampler(raw.sampler.as_deref(), findings),
         sample_every,
         sample_every_epochs,
         width: side(raw.width),
@@ -214,39 +230,46 @@ pub(crate) fn resolve(raw: RawSample, trigger: Option<&str>, notices: &mut Vec<S
         neg: raw.neg.map(|n| n.0).unwrap_or_default(),
         seed: raw.seed.map_or(0, |s| s.0),
         guidance_scale: raw.guidance_scale.map_or(7.0, |g| g.0),
-        sample_steps: raw.sample_steps.map_or(20, |s| s.0) as usize,
+        sample_steps: raw.sample_steps.map_or(20, |s| usize::try_from(s.0).unwrap_or(usize::MAX)),
         samples: Vec::new(),
     };
-    config.prompt_with_defaults(0).check().context("in the section sample")?;
+    let faults = config.prompt_with_defaults(0).faults();
+    if !faults.is_empty() {
+        faults.iter().for_each(|fault| findings.wrong(format!("sample.{fault}")));
+        // What every prompt takes over would be wrong with each of them again.
+        let SamplePrompt { width, height, guidance_scale, sample_steps, .. } = SamplePrompt::default();
+        config = SampleConfig { width, height, guidance_scale, sample_steps, ..config };
+    }
     let walk = u64::from(raw.walk_seed.is_some_and(|f| f.0));
-    for line in raw.prompts.unwrap_or_default() {
+    for (i, line) in raw.prompts.unwrap_or_default().into_iter().enumerate() {
         let walking = SampleConfig { seed: config.seed.wrapping_add(walk * config.samples.len() as u64), ..config.clone() };
-        let mut prompt = walking.parse_prompt(&line)?;
+        let prompt = walking.parse_prompt(&line).with_context(|| format!("sample.prompts[{i}]"));
+        let mut prompt = findings.or(prompt, SamplePrompt::default());
         prompt.prompt = with_trigger(&prompt.prompt, trigger);
         config.samples.push(prompt);
     }
     for (i, entry) in raw.samples.unwrap_or_default().into_iter().enumerate() {
-        entry.check_foreign(&format!("sample.samples[{i}]"), notices)?;
+        let section = format!("sample.samples[{i}]");
+        entry.check_foreign(&section, findings);
         let seed = config.seed.wrapping_add(walk * config.samples.len() as u64);
-        let mut prompt = entry_prompt(entry, config.prompt_with_defaults(seed)).with_context(|| format!("in sample.samples[{i}]"))?;
+        let mut prompt = entry_prompt(entry, config.prompt_with_defaults(seed));
+        prompt.faults().iter().for_each(|fault| findings.wrong(format!("{section}.{fault}")));
         prompt.prompt = with_trigger(&prompt.prompt, trigger);
         config.samples.push(prompt);
     }
-    Ok(config)
+    config
 }
 
-fn entry_prompt(raw: RawPrompt, defaults: SamplePrompt) -> Result<SamplePrompt> {
-    let prompt = SamplePrompt {
+fn entry_prompt(raw: RawPrompt, defaults: SamplePrompt) -> SamplePrompt {
+    SamplePrompt {
         prompt: run::text(raw.prompt).unwrap_or_default(),
         neg: raw.neg.map_or(defaults.neg, |n| n.0),
         width: raw.width.map_or(defaults.width, |w| u32::try_from(w.0).unwrap_or(u32::MAX)),
         height: raw.height.map_or(defaults.height, |h| u32::try_from(h.0).unwrap_or(u32::MAX)),
         seed: raw.seed.map_or(defaults.seed, |s| s.0),
         guidance_scale: raw.guidance_scale.map_or(defaults.guidance_scale, |g| g.0),
-        sample_steps: raw.sample_steps.map_or(defaults.sample_steps, |s| s.0 as usize),
-    };
-    prompt.check()?;
-    Ok(prompt)
+        sample_steps: raw.sample_steps.map_or(defaults.sample_steps, |s| usize::try_from(s.0).unwrap_or(usize::MAX)),
+    }
 }
 
 /// Too large a number stays too large, for the check of the range to name it.
@@ -254,17 +277,18 @@ fn side(value: Option<Whole>) -> u32 {
     value.map_or(512, |side| u32::try_from(side.0).unwrap_or(u32::MAX))
 }
 
-fn sampler(name: Option<&str>, notices: &mut Vec<String>) -> Result<Sampler> {
-    match name.unwrap_or("ddim") {
+fn sampler(name: Option<&str>, findings: &mut Findings) -> Sampler {
+    let read = match name.unwrap_or("ddim") {
         "ddim" => Ok(Sampler::Ddim),
         "euler" => Ok(Sampler::Euler),
         "ddpm" => {
-            notices.push("sample.sampler: ddpm is sampled by ddim here".to_string());
+            findings.notice("sample.sampler: ddpm is sampled by ddim here");
             Ok(Sampler::Ddim)
         }
-        "flowmatch" => bail!("sample.sampler: flowmatch is for flow-matching models; use ddim or euler"),
-        other => bail!("sample.sampler: {other} is not supported; ddim and euler are"),
-    }
+        "flowmatch" => Err(anyhow::anyhow!("sample.sampler: flowmatch is for flow-matching models; use ddim or euler")),
+        other => Err(anyhow::anyhow!("sample.sampler: {other} is not supported; ddim and euler are")),
+    };
+    findings.or(read, Sampler::Ddim)
 }
 
 /// Prompts get the trigger word only where they ask for it; without one the placeholder goes away.

@@ -1,5 +1,6 @@
 //! `save:` when and how the LoRA is written.
 
+use crate::findings::Findings;
 use crate::model::{dtype, read_dtype};
 use crate::scalar::Whole;
 use crate::section::section;
@@ -48,26 +49,35 @@ pub struct SaveConfig {
     pub layout: Layout,
 }
 
-pub(crate) fn resolve(raw: RawSave, notices: &mut Vec<String>) -> Result<SaveConfig> {
-    raw.check_foreign("save", notices)?;
+pub(crate) fn resolve(raw: RawSave, findings: &mut Findings) -> SaveConfig {
+    raw.check_foreign("save", findings);
     if let Some(format) = raw.save_format.as_deref().filter(|format| *format != "safetensors") {
-        bail!("save.save_format: {format} is not supported; files are safetensors, and save.layout chooses the names in them");
+        let advice = "files are safetensors, and save.layout chooses the names in them";
+        findings.wrong(format!("save.save_format: {format} is not supported; {advice}"));
     }
-    let keep = raw.max_step_saves_to_keep.map_or(5, |k| k.0);
-    ensure!(keep >= 1, "save.max_step_saves_to_keep: at least 1 checkpoint must stay, or a stopped run can't go on");
-    let (save_every, save_every_epochs) =
-        interval(["save.save_every", "save.save_every_epochs"], [raw.save_every, raw.save_every_epochs], 1000)?;
-    Ok(SaveConfig {
+    let every = interval(["save.save_every", "save.save_every_epochs"], [raw.save_every, raw.save_every_epochs], 1000);
+    let (save_every, save_every_epochs) = findings.or(every, (1000, 0));
+    SaveConfig {
         save_every,
         save_every_epochs,
-        dtype: raw.dtype.as_deref().map_or(Ok(DType::F16), |d| read_dtype("save.dtype", d))?,
-        max_step_saves_to_keep: keep as usize,
-        layout: match raw.layout.as_deref().unwrap_or("kohya") {
-            "kohya" => Layout::Kohya,
-            "diffusers" | "peft" => Layout::Diffusers,
-            other => bail!("save.layout: {other} is unknown; it is kohya or diffusers"),
-        },
-    })
+        dtype: findings.or(raw.dtype.as_deref().map_or(Ok(DType::F16), |d| read_dtype("save.dtype", d)), DType::F16),
+        max_step_saves_to_keep: findings.or(kept(raw.max_step_saves_to_keep), 5),
+        layout: findings.or(layout(raw.layout.as_deref()), Layout::Kohya),
+    }
+}
+
+fn kept(number: Option<Whole>) -> Result<usize> {
+    let number = number.map_or(5, |n| n.0);
+    ensure!(number >= 1, "save.max_step_saves_to_keep: at least 1 checkpoint must stay, or a stopped run can't go on");
+    Ok(number as usize)
+}
+
+fn layout(name: Option<&str>) -> Result<Layout> {
+    match name.unwrap_or("kohya") {
+        "kohya" => Ok(Layout::Kohya),
+        "diffusers" | "peft" => Ok(Layout::Diffusers),
+        other => bail!("save.layout: {other} is unknown; it is kohya or diffusers"),
+    }
 }
 
 /// Steps or epochs between two happenings, of which at most one counts; 0: never.

@@ -19,6 +19,25 @@ pub(crate) struct Whole(pub u64);
 #[serde(transparent)]
 pub(crate) struct Number(pub f64);
 
+/// As people write it: neither 300 digits nor an exponent where there are few.
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = self.0 == 0.0 || (1e-4..1e9).contains(&self.0.abs());
+        if plain { write!(f, "{}", self.0) } else { write!(f, "{:e}", self.0) }
+    }
+}
+
+/// Beyond this a factor is a slip of the keyboard.
+const LARGEST_FACTOR: f64 = 1e6;
+
+impl Number {
+    /// The number, unless no factor is as large.
+    pub fn within_reason(self, key: &str) -> anyhow::Result<f64> {
+        anyhow::ensure!(self.0.abs() <= LARGEST_FACTOR, "{key}: {self} is far beyond any useful value; at most 1000000");
+        Ok(self.0)
+    }
+}
+
 /// A square by its side, or a rectangle written `768x1152`: width and height.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Size {

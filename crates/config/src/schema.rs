@@ -2,6 +2,7 @@
 
 use crate::scalar::{Flag, FlagOrTexts, Number, Size, Sizes, TextOrFalse, Texts, Whole, WholeOrText};
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 
 /// What values of a key's type look like.
 pub(crate) trait Shape {
@@ -58,7 +59,7 @@ impl Section {
         for alias in quoted(serde, "alias") {
             let mut same = shape.clone();
             if let Some(object) = same.as_object_mut() {
-                object.insert("description".to_string(), format!("Another name of `{names}`.").into());
+                object.insert("description".to_string(), format!("{ALIAS}{names}`.").into());
             }
             self.0.insert(alias, same);
         }
@@ -86,6 +87,23 @@ fn quoted(attributes: &[&str], word: &str) -> Vec<String> {
         .filter_map(|part| part.trim().strip_prefix(word)?.trim().strip_prefix('=').map(|text| text.trim().trim_matches('"').to_string()));
     found.collect()
 }
+
+/// The keys of a section, or of the entries of a list of sections.
+pub(crate) fn properties(shape: &Value) -> &Map<String, Value> {
+    static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+    let section = if shape["type"] == "array" { &shape["items"] } else { shape };
+    section["properties"].as_object().unwrap_or(&NONE)
+}
+
+/// The key that a name stands for in a section: another one, if the name is an alias.
+pub(crate) fn real_name(shape: &Value, name: &str) -> String {
+    let text = properties(shape).get(name).and_then(|shape| shape["description"].as_str()).unwrap_or_default();
+    let real = text.strip_prefix(ALIAS).and_then(|rest| rest.split('`').next());
+    real.unwrap_or(name).to_string()
+}
+
+/// How the description of an alias begins.
+const ALIAS: &str = "Another name of `";
 
 /// The schema of a flat config. ai-toolkit's job files hold the same sections under `config.process`.
 pub fn schema() -> Value {

@@ -3,7 +3,7 @@
 //! Beside its own keys a section lists ai-toolkit's keys that make no difference here (a notice with the reason) and those that
 //! would change the result and can't be done yet (refused, unless they hold a value that means "off").
 
-use anyhow::{Result, bail};
+use crate::findings::Findings;
 use serde_json::Value;
 
 /// Declares a raw section: a struct with every key optional, unknown keys refused, `check_foreign`, and its part of the schema.
@@ -25,19 +25,14 @@ macro_rules! section {
         }
 
         impl $name {
-            /// Every key that would have an effect and can't be honoured, with its value.
+            /// Notices for keys without effect; an error for each that would have one and can't be honoured.
             #[allow(unused_variables)]
-            pub fn refused(&self, section: &str) -> Vec<String> {
-                let found: Vec<Option<String>> =
-                    vec![$(crate::section::refusal(self.$later.as_ref(), section, stringify!($later), &[$(serde_json::json!($neutral)),+]),)*];
-                found.into_iter().flatten().collect()
-            }
-
-            /// Notices for keys without effect; an error for keys that would have one and can't be honoured.
-            #[allow(unused_variables, clippy::ptr_arg)]
-            pub fn check_foreign(&self, section: &str, notices: &mut Vec<String>) -> anyhow::Result<()> {
-                $(crate::section::notice(self.$inert.is_some(), section, stringify!($inert), $reason, notices);)*
-                crate::section::refuse(&self.refused(section))
+            pub fn check_foreign(&self, section: &str, findings: &mut crate::findings::Findings) {
+                $(crate::section::notice(self.$inert.is_some(), section, stringify!($inert), $reason, findings);)*
+                $(
+                    let neutral = [$(serde_json::json!($neutral)),+];
+                    crate::section::refuse(self.$later.as_ref(), section, stringify!($later), &neutral, findings);
+                )*
             }
         }
 
@@ -59,24 +54,16 @@ pub(crate) fn dotted(section: &str, key: &str) -> String {
     if section.is_empty() { key.to_string() } else { format!("{section}.{key}") }
 }
 
-pub(crate) fn notice(given: bool, section: &str, key: &str, reason: &str, notices: &mut Vec<String>) {
+pub(crate) fn notice(given: bool, section: &str, key: &str, reason: &str, findings: &mut Findings) {
     if given {
-        notices.push(format!("{} has no effect here: {reason}", dotted(section, key)));
+        findings.notice(format!("{} has no effect here: {reason}", dotted(section, key)));
     }
 }
 
-/// The key and its value, unless it is off.
-pub(crate) fn refusal(value: Option<&Value>, section: &str, key: &str, neutral: &[Value]) -> Option<String> {
-    let value = value.filter(|value| !is_empty(value) && !neutral.iter().any(|n| same(n, value)))?;
-    Some(format!("{}: {value}", dotted(section, key)))
-}
-
-/// One error for all keys that can't be honoured.
-pub(crate) fn refuse(keys: &[String]) -> Result<()> {
-    match keys {
-        [] => Ok(()),
-        [key] => bail!("{key} is not supported yet; remove the key"),
-        keys => bail!("{} keys are not supported yet; remove them: {}", keys.len(), keys.join("; ")),
+/// A key that can't be honoured is an error, unless it is off.
+pub(crate) fn refuse(value: Option<&Value>, section: &str, key: &str, neutral: &[Value], findings: &mut Findings) {
+    if let Some(value) = value.filter(|value| !is_empty(value) && !neutral.iter().any(|n| same(n, value))) {
+        findings.wrong(format!("{}: {value} is not supported yet; remove the key", dotted(section, key)));
     }
 }
 
@@ -99,7 +86,8 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The keys (and aliases) of a raw section, as its `Deserialize` declares them.
+/// The keys (and aliases) of a raw section, as its `Deserialize` declares them: what the schema is held to.
+#[cfg(test)]
 pub(crate) fn keys_of<'de, T: serde::Deserialize<'de>>() -> &'static [&'static str] {
     struct Capture<'a>(&'a mut &'static [&'static str]);
     impl<'de> serde::Deserializer<'de> for Capture<'_> {

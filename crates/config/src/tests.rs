@@ -1,6 +1,8 @@
 //! Whole configs, read and refused.
 
 use super::*;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const MINIMAL: &str = "name: a\nmodel: {name_or_path: m}\ndatasets:\n  - folder_path: /imgs\n";
 
@@ -74,16 +76,177 @@ fn a_misplaced_key_is_told_where_it_belongs() {
     assert_says(&refused_with("network: {save_every: 1}"), &["`network.save_every`", "under `save`"]);
 }
 
+/// A document with `key` in a section, which may be one of a list.
+fn with_key(section: &str, key: &str) -> Value {
+    let mut config = json!({"name": "a", "model": {"name_or_path": "m"}, "datasets": [{"folder_path": "/imgs"}]});
+    let mut at = &mut config;
+    for part in section.split('.').filter(|part| !part.is_empty()) {
+        let listed = ["datasets", "samples", "param_groups"].contains(&part);
+        if at.get(part).is_none() {
+            at[part] = if listed { json!([{}]) } else { json!({}) };
+        }
+        at = if listed { &mut at[part][0] } else { &mut at[part] };
+    }
+    at[key] = json!(1);
+    config
+}
+
+/// Every key that there is, in every section that lacks it: the hint names a section in which it is, and does something if it can.
+#[test]
+fn any_key_under_a_wrong_heading_is_told_where_it_belongs() {
+    let sections: BTreeSet<&str> = error::KNOWN.iter().map(|known| known.section.as_str()).collect();
+    let keys: BTreeSet<&str> = error::KNOWN.iter().map(|known| known.name.as_str()).collect();
+    let mut checked = 0;
+    for section in &sections {
+        for key in &keys {
+            let homes: Vec<&error::Known> = error::KNOWN.iter().filter(|known| known.name == *key).collect();
+            // A flat file is told from a job by these.
+            if homes.iter().any(|home| home.section == *section) || ["job", "config"].contains(key) {
+                continue;
+            }
+            let message = refused(&with_key(section, key).to_string());
+            let best =
+                if homes.iter().any(|home| home.has_effect) { homes.into_iter().filter(|home| home.has_effect).collect() } else { homes };
+            let hints: Vec<String> = best
+                .iter()
+                .map(|home| if home.section.is_empty() { "at the top level".into() } else { format!("under `{}`", home.section) })
+                .collect();
+            // An alias that an optimizer knows is no mistake of this kind.
+            assert!(
+                hints.iter().all(|hint| message.contains(hint)) || !message.contains("unknown"),
+                "{section}.{key}: none of {hints:?} in: {message}"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 3000, "{checked}");
+    for (text, hint) in [
+        ("train: {seed: 1}", "`train.seed`; it belongs at the top level"),
+        ("train: {seed: 1}", "beside `model` and `train`, under `sample` or under `sample.samples`"),
+        ("train: {init_scale: 8}", "`train.init_scale`; it belongs under `train.grad_scaler`"),
+        ("train: {eps: 1e-8}", "under `train.optimizer_params`"),
+        ("train: {betas: [0.9, 0.99]}", "under `train.optimizer_params`"),
+        ("train: {weight_decay: 0.1}", "under `train.optimizer_params`"),
+        ("train: {trigger: sks}", "the nearest key is `trigger_word`"),
+        ("train: {cache_dir: x}", "at the top level"),
+        ("train: {optimizer_params: {lr: 1e-4}}", "`lr` belongs under `train`"),
+        ("seeds: 1", "the nearest key is `seed`"),
+        ("network_dim: 8", "sd-scripts' name of `network.linear`"),
+        ("train: {max_train_steps: 8}", "sd-scripts' name of `train.steps`"),
+    ] {
+        assert_says(&refused_with(text), &[hint]);
+    }
+    let job = "job: extension\nconfig:\n  name: a\n  process:\n    - model: {name_or_path: m}\n      train: {seed: 1}\n";
+    assert_says(&refused(job), &["c.yaml:6:15", "`config.process[0].train.seed`", "at the top level, beside `model` and `train`"]);
+}
+
 #[test]
 fn duplicate_keys_and_two_spellings_of_one_key_are_refused() {
     assert_says(&refused_with("train:\n  lr: 1\n  lr: 2"), &["c.yaml:7:3", "`train.lr`", "twice"]);
-    assert_says(&refused_with("train:\n  lr: 1\n  learning_rate: 2"), &["duplicate", "lr"]);
+    assert_says(
+        &refused_with("train:\n  lr: 1\n  steps: 3\n  learning_rate: 2"),
+        &["c.yaml:8:3", "duplicate", "`train.lr` (line 6)", "`train.learning_rate`"],
+    );
+    assert_says(&refused_with("network: {rank: 4, dim: 8}"), &["c.yaml:5:20", "`network.rank` (line 5)", "`network.dim`"]);
+    assert_says(&refused_with("training: {}\ntrain: {}"), &["c.yaml:6:1", "`training` (line 5)", "`train`"]);
+    let twice = MINIMAL.replace("- folder_path: /imgs", "- folder_path: /imgs\n    image_dir: /x");
+    assert_says(&refused(&twice), &["c.yaml:5:5", "`datasets[0].folder_path` (line 4)", "`datasets[0].image_dir`"]);
+}
+
+#[test]
+fn everything_that_is_out_of_range_is_told_at_once_each_with_its_place() {
+    let text = MINIMAL.replace("/imgs", "/imgs\n    resolution: 4\n    caption_dropout_rate: 2\n    bad_images: never")
+        + "network:\n  rank: 9999\n  dropout: 1\ntrain:\n  steps: 1e12\n  lr: 50\n  batch_size: 0\n  loss_type: l3\n  optimizer_params: {betas: [0.9, 1], eps: 1e-8, weight_decay: -1}\n  \
+           grad_scaler: {growth_interval: 0, backoff_factor: 1}\nsave:\n  layout: x\nsample:\n  width: 100\n  sample_steps: 0\n  prompts: [a, 'b --w wide']\n\
+           memory: {budget: lots}\ndevice: tpu\n";
+    let message = refused(&text);
+    for (place, part) in [
+        ("c.yaml:5:5: datasets[0].resolution", "between 8 and 16384"),
+        ("c.yaml:6:5: datasets[0].caption_dropout_rate", "between 0 and 1"),
+        ("c.yaml:7:5: datasets[0].bad_images", "skip or stop"),
+        ("c.yaml:9:3: network.linear", "9999"),
+        ("c.yaml:10:3: network.dropout", "not including"),
+        ("c.yaml:12:3: train.steps", "at most 1000000000"),
+        ("c.yaml:13:3: train.lr", "50"),
+        ("c.yaml:14:3: train.batch_size", "between 1 and"),
+        ("c.yaml:15:3: train.loss_type", "pseudo_huber"),
+        ("c.yaml:16:22: in train.optimizer_params", "betas"),
+        ("c.yaml:16:50: in train.optimizer_params", "weight_decay"),
+        ("c.yaml:17:17: train.grad_scaler.growth_interval", "growth_factor"),
+        ("c.yaml:17:37: train.grad_scaler.backoff_factor", "never leave"),
+        ("c.yaml:19:3: save.layout", "diffusers"),
+        ("c.yaml:21:3: sample.width", "multiple of 8"),
+        ("c.yaml:22:3: sample.sample_steps", "between 1 and 1000"),
+        ("c.yaml:23:16: sample.prompts[1]", "not a number"),
+        ("c.yaml:24:10: memory.budget", "lots"),
+        ("c.yaml:25:1: device", "auto or cpu"),
+    ] {
+        assert_says(&message, &[place, part]);
+    }
+    assert_says(&message, &["19 keys of c.yaml can't be used as they are"]);
+    // One alone has its place too; what a section lacks is told at the section; what --set says is told as that.
+    assert!(refused_with("train:\n  steps: 0").starts_with("c.yaml:6:3: train.steps: 0 leaves"));
+    assert!(refused_with("train:\n  lr_warmup_steps: -3").starts_with("c.yaml:6:3: in train.lr_scheduler"));
+    assert!(refused(&MINIMAL.replace("name_or_path: m", "")).starts_with("c.yaml:2:1: model.name_or_path is missing"));
+    assert!(
+        refused("name: a").starts_with("2 keys of c.yaml can't be used as they are: c.yaml: model is missing"),
+        "{}",
+        refused("name: a")
+    );
+    let overridden = format!("{:#}", set("train.learning_rate", "99").unwrap_err());
+    assert!(overridden.starts_with("--set train.learning_rate=99: train.lr: 99"), "{overridden}");
+    let overridden = format!("{:#}", set("datasets.0.num_repeats", "0").unwrap_err());
+    assert!(overridden.starts_with("--set datasets.0.num_repeats=0: datasets[0].num_repeats: 0"), "{overridden}");
+    let job = "job: extension\nconfig:\n  name: a\n  process:\n    - model: {name_or_path: m}\n      datasets: [{folder_path: x}]\n      train: {lr: 50}\n";
+    assert!(refused(job).starts_with("c.yaml:7:15: train.lr: 50"), "{}", refused(job));
+}
+
+#[test]
+fn an_endless_value_makes_no_endless_error() {
+    let long = "x".repeat(100_000);
+    for text in [
+        format!("train: {{optimizer: {long}}}"),
+        format!("train: {{steps: {long}}}"),
+        format!("{long}: 1"),
+        format!("sample: {{prompts: ['{long} --w wide']}}"),
+        format!("device: {long}"),
+    ] {
+        let message = refused_with(&text);
+        assert!(message.len() < 1500 && message.starts_with("c.yaml:5:"), "{} bytes: {}", message.len(), &message[..200]);
+    }
+}
+
+#[test]
+fn a_weight_decay_that_would_turn_weights_around_is_refused() {
+    for text in ["optimizer_params: {weight_decay: 1e6}", "optimizer: lion, optimizer_params: {weight_decay: 11}"] {
+        assert_says(&refused_with(&format!("train: {{{text}}}")), &["weight_decay", "from 0 to 10"]);
+    }
+    assert_says(
+        &refused_with("train: {param_groups: [{contains: a, weight_decay: 1e6}]}"),
+        &["train.param_groups[0].weight_decay", "from 0 to 10"],
+    );
+    with("train: {optimizer_params: {weight_decay: 10}, param_groups: [{contains: a, weight_decay: 0}]}");
+}
+
+#[test]
+fn a_type_of_quantized_weights_that_nobody_switches_on_is_noticed() {
+    let notices = |model: &str| read(&MINIMAL.replace("{name_or_path: m}", &format!("{{name_or_path: m, {model}}}"))).notices;
+    assert_eq!(notices("qtype: nf4"), ["model.qtype: nf4 has no effect without model.quantize: true"]);
+    assert_eq!(notices("qtype_te: qint8"), ["model.qtype_te: qint8 has no effect without model.quantize_te: true"]);
+    for files_of_ai_toolkit in ["quantize: false, qtype: qfloat8, qtype_te: qfloat8", "quantize: false, quantize_te: false, qtype_te: nf4"]
+    {
+        assert!(notices(files_of_ai_toolkit).is_empty());
+    }
 }
 
 #[test]
 fn a_tab_as_indent_and_broken_syntax_have_line_and_column() {
     assert_says(&refused_with("train:\n\tsteps: 3"), &["c.yaml:6:1", "tab"]);
-    assert_says(&refused_with("train: {steps: 5"), &["c.yaml:5:8", "unclosed"]);
+    assert_says(&refused_with("train: {steps: 5"), &["c.yaml:5:8", "`{`", "never closed", "`}`"]);
+    assert_says(&refused_with("train:\n  optimizer_params: {betas: [0.9, 0.99}"), &["c.yaml:6:", "`[`", "`]`"]);
+    assert_says(&refused_with("sample:\n  prompts: [a, b\nsave: {every: 1}"), &["c.yaml:", "`[`"]);
+    assert_says(&refused_with("train: {steps: 5}}"), &["c.yaml:5:", "nothing has opened"]);
+    assert_says(&refused_with("train: {optimizer: 'adamw}"), &["c.yaml:5:", "quote is never closed"]);
     assert_says(&refused("hello"), &["c.yaml:1:1"]);
     assert_says(&refused(""), &["empty"]);
 }
@@ -191,6 +354,17 @@ fn conflicts_name_both_keys() {
         &refused("name: a\nmodel: {path: m, prediction_type: epsilon, is_v_pred: true}\ndatasets: [{folder_path: x}]"),
         &["model.prediction_type", "model.is_v_pred"],
     );
+}
+
+#[test]
+fn the_encoding_of_captions_goes_by_its_usual_names() {
+    let dataset = |name: &str| format!("name: a\nmodel: {{path: m}}\ndatasets:\n  - {{folder_path: /imgs, caption_encoding: {name}}}\n");
+    for (name, kept) in [("auto", None), ("''", None), ("GBK", Some("gbk")), ("cp936", Some("gbk")), ("sjis", Some("shift_jis"))] {
+        let config = read(&dataset(name)).config;
+        assert_eq!(config.datasets[0].caption.caption_encoding.as_deref(), kept, "{name}");
+        assert_eq!(read(&config.to_yaml().unwrap()).config, config);
+    }
+    assert_says(&refused(&dataset("klingon")), &["c.yaml:4:26: datasets[0].caption_encoding", "klingon", "windows-1251"]);
 }
 
 #[test]
@@ -360,7 +534,16 @@ fn regularisation_pictures_get_no_trigger_word_of_the_run() {
 #[test]
 fn all_keys_that_are_not_supported_are_told_at_once() {
     let message = refused_with("train: {do_fft_loss: true, do_cfg: true}\nsample: {network_multiplier: 2}\nslider: {x: 1}");
-    assert_says(&message, &["4 keys", "slider", "train.do_fft_loss: true", "train.do_cfg: true", "sample.network_multiplier: 2"]);
+    assert_says(
+        &message,
+        &[
+            "4 keys",
+            "c.yaml:7:1: slider",
+            "c.yaml:5:9: train.do_fft_loss: true is not supported yet",
+            "train.do_cfg: true",
+            "sample.network_multiplier: 2",
+        ],
+    );
 }
 
 #[test]
@@ -406,6 +589,12 @@ fn absurd_numbers_are_refused_with_their_key() {
         ("dataloader: {num_workers: 1e6}", "dataloader.num_workers"),
         ("dataloader: {prefetch_factor: 0}", "dataloader.prefetch_factor"),
         ("sample: {width: 1e9}", "width"),
+        ("train: {noise_offset: 1e300}", "train.noise_offset: 1e300"),
+        ("train: {huber_c: 1e300, huber_schedule: constant}", "train.huber_c: 1e300"),
+        ("train: {loraplus_lr_ratio: 1e20}", "train.loraplus_lr_ratio: 1e20"),
+        ("train: {noise_offset: 0.1, adaptive_noise_scale: -1e20}", "train.adaptive_noise_scale: -1e20"),
+        ("train: {max_grad_norm: 1e300}", "train.max_grad_norm: 1e300"),
+        ("network: {alpha: 1e20}", "network.linear_alpha: 1e20"),
     ] {
         assert_says(&refused_with(text), &[key]);
     }
@@ -461,7 +650,7 @@ fn overrides_are_read_like_the_file_and_may_address_a_dataset() {
     for (key, value, part) in [
         ("train.lrr", "1", "nearest key is `lr`"),
         ("train.steps", "x", "whole number"),
-        ("datasets.1.resolution", "256", "1 datasets"),
+        ("datasets.1.resolution", "256", "1 dataset,"),
         ("train.lr", "", "missing"),
         ("train..lr", "1", "not a key"),
         ("a b", "1", "not a key"),

@@ -2,6 +2,7 @@
 
 use crate::dataset::DatasetConfig;
 use crate::ema::{self, EmaConfig, RawEma};
+use crate::findings::Findings;
 use crate::grad_scaler::{self, GradScalerConfig, RawGradScaler};
 use crate::loss::{self, LossConfig};
 use crate::lr_scheduler;
@@ -297,61 +298,53 @@ fn base_lr(trained: [bool; 2], rates: [f64; 2]) -> f64 {
 }
 
 /// The resolved section, and what `cache_text_embeddings` says, which is settled together with the datasets.
-pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(TrainConfig, Option<bool>)> {
+pub(crate) fn resolve(mut raw: RawTrain, findings: &mut Findings) -> (TrainConfig, Option<bool>) {
     if let Some(Number(gamma)) = raw.snr_gamma.filter(|gamma| gamma.0 != 0.0) {
-        bail!("train.snr_gamma: {gamma} is refused: its weight γ/SNR grows without bound at noisy timesteps; use train.min_snr_gamma");
+        let why = "is refused: its weight γ/SNR grows without bound at noisy timesteps; use train.min_snr_gamma";
+        findings.wrong(format!("train.snr_gamma: {gamma} {why}"));
     }
-    raw.check_foreign("train", notices)?;
-    let loss = loss::resolve(&raw)?;
-    let noise = noise::resolve(&raw, notices)?;
-    raw.dtype = older::precision(raw.mixed_precision.take(), raw.dtype.take(), notices)?;
-    raw.optimizer = older::optimizer(raw.use_8bit_optimizer.map(|f| f.0), "train", raw.optimizer.take(), notices)?;
-    let ema_config = ema::resolve(raw.ema_config, notices)?;
-    let dtype = raw.dtype.as_deref().map_or(Ok(DType::BF16), |name| read_dtype("train.dtype", name))?;
-    let grad_scaler = grad_scaler::resolve(raw.grad_scaler, dtype, notices)?;
-    check_noise_scheduler(raw.noise_scheduler.as_deref(), &loss)?;
-    let (steps, epochs) = length(raw.steps, raw.epochs)?;
-    let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params)?;
-    let part_rates = [("train.lr", raw.lr), ("train.unet_lr", raw.unet_lr), ("train.text_encoder_lr", raw.text_encoder_lr)];
-    let group_rates = raw.param_groups.iter().flatten().map(|group| ("train.param_groups[].lr", group.lr));
-    optimizer::check_relative(&chosen, &part_rates.into_iter().chain(group_rates).collect::<Vec<_>>())?;
-    let lr = rate("train.lr", raw.lr, optimizer::rate(&chosen, raw.lr, notices))?;
-    ensure!(
-        !(ema_config.use_ema && chosen.averages()),
-        "train.ema_config.use_ema: {} saves an average of its steps already; set it to false, or choose another optimizer",
-        chosen.name
-    );
+    raw.check_foreign("train", findings);
+    let loss = loss::resolve(&raw, findings);
+    let noise = noise::resolve(&raw, findings);
+    findings.check(check_noise_scheduler(raw.noise_scheduler.as_deref(), &loss));
+    let precision = older::precision(raw.mixed_precision.take(), raw.dtype.take(), findings);
+    let precision = findings.or(precision, None);
+    let dtype = findings.or(precision.as_deref().map_or(Ok(DType::BF16), |name| read_dtype("train.dtype", name)), DType::BF16);
+    let grad_scaler = grad_scaler::resolve(raw.grad_scaler.take(), dtype, findings);
+    let ema_config = ema::resolve(raw.ema_config.take(), findings);
+    let (steps, epochs) = findings.or(length(raw.steps, raw.epochs), (1000, 0));
     let (train_unet, train_text_encoder) = (raw.train_unet.is_none_or(|f| f.0), raw.train_text_encoder.is_some_and(|f| f.0));
-    ensure!(train_unet || train_text_encoder, "train.train_unet and train.train_text_encoder are both false: nothing would be trained");
-    let unet_lr = rate("train.unet_lr", raw.unet_lr, lr)?;
-    let text_encoder_lr = rate("train.text_encoder_lr", raw.text_encoder_lr, lr)?;
-    for (on, value, part, key) in
-        [(train_unet, unet_lr, "train_unet", "unet_lr"), (train_text_encoder, text_encoder_lr, "train_text_encoder", "text_encoder_lr")]
-    {
-        ensure!(!on || value > 0.0, "train.{part}: true needs a rate, but train.{key} (or train.lr) is 0");
+    if !(train_unet || train_text_encoder) {
+        findings.wrong("train.train_unet and train.train_text_encoder are both false: nothing would be trained".to_string());
     }
-    let base_lr = base_lr([train_unet, train_text_encoder], [unet_lr, text_encoder_lr]);
-    let shape = [base_lr, steps as f64];
-    let scheduler = lr_scheduler::resolve(raw.lr_scheduler.as_deref(), raw.lr_scheduler_params, raw.lr_warmup_steps, shape, notices)?;
+    let Updates { chosen, lr, unet_lr, text_encoder_lr } = updates(&mut raw, [train_unet, train_text_encoder], findings);
+    if ema_config.use_ema && chosen.averages {
+        let advice = "saves an average of its steps already; set it to false, or choose another optimizer";
+        findings.wrong(format!("train.ema_config.use_ema: {} {advice}", chosen.name));
+    }
+    let shape = [base_lr([train_unet, train_text_encoder], [unet_lr, text_encoder_lr]), steps as f64];
+    let scheduler = lr_scheduler::resolve(raw.lr_scheduler.as_deref(), raw.lr_scheduler_params, raw.lr_warmup_steps, shape, findings);
+    let constant = || lr_scheduler::Scheduler { name: "constant".to_string(), params: Map::new() };
+    let scheduler = findings.or(scheduler.map(Some), None).unwrap_or_else(constant);
     let config = TrainConfig {
         steps,
         epochs,
-        batch_size: count("train.batch_size", raw.batch_size, 1)?,
-        gradient_accumulation: accumulation(raw.gradient_accumulation, raw.gradient_accumulation_steps)?,
+        batch_size: findings.or(count("train.batch_size", raw.batch_size, 1), 1),
+        gradient_accumulation: findings.or(accumulation(raw.gradient_accumulation, raw.gradient_accumulation_steps), 1),
         lr,
         unet_lr,
         text_encoder_lr,
-        optimizer: chosen.name.to_string(),
+        optimizer: chosen.name,
         optimizer_params: chosen.params,
-        on_optimizer_change: optimizer::on_change(raw.on_optimizer_change.as_deref())?,
+        on_optimizer_change: findings.or(optimizer::on_change(raw.on_optimizer_change.as_deref()), OnOptimizerChange::Stop),
         lr_scheduler: scheduler.name,
         lr_scheduler_params: scheduler.params,
-        loraplus_lr_ratio: not_negative("train.loraplus_lr_ratio", raw.loraplus_lr_ratio, 1.0)?,
-        param_groups: param_group::resolve(raw.param_groups.unwrap_or_default(), notices)?,
+        loraplus_lr_ratio: findings.or(not_negative("train.loraplus_lr_ratio", raw.loraplus_lr_ratio, 1.0), 1.0),
+        param_groups: param_group::resolve(raw.param_groups.unwrap_or_default(), findings),
         do_parameter_swapping: raw.do_parameter_swapping.is_some_and(|f| f.0),
-        parameter_swapping_factor: swapping_factor(raw.parameter_swapping_factor)?,
+        parameter_swapping_factor: findings.or(swapping_factor(raw.parameter_swapping_factor), 0.1),
         ema_config,
-        max_grad_norm: not_negative("train.max_grad_norm", raw.max_grad_norm, 1.0)?,
+        max_grad_norm: findings.or(grad_norm(raw.max_grad_norm), 1.0),
         loss,
         noise,
         train_unet,
@@ -359,30 +352,77 @@ pub(crate) fn resolve(mut raw: RawTrain, notices: &mut Vec<String>) -> Result<(T
         cache_text_embeddings: false,
         dtype,
         grad_scaler,
-        gradient_checkpointing: match raw.gradient_checkpointing {
-            None => Checkpointing::Auto,
-            Some(FlagOrTexts::Text(text)) => {
-                ensure!(
-                    text.trim() == "auto",
-                    "train.gradient_checkpointing: `{text}` is none of auto, true, false and a list of patterns"
-                );
-                Checkpointing::Auto
-            }
-            Some(FlagOrTexts::Flag(on)) => Checkpointing::All(on),
-            Some(FlagOrTexts::Texts(names)) => Checkpointing::Segments(names),
-        },
-        long_captions: match raw.long_captions.as_deref().unwrap_or("chunk") {
-            "chunk" => LongCaptions::Chunk,
-            "truncate" => LongCaptions::Truncate,
-            other => bail!("train.long_captions: {other} is unknown; it is chunk or truncate"),
-        },
+        gradient_checkpointing: findings.or(checkpointing(raw.gradient_checkpointing), Checkpointing::Auto),
+        long_captions: findings.or(long_captions(raw.long_captions.as_deref()), LongCaptions::Chunk),
         max_token_length: raw.max_token_length.filter(|n| n.0 > 0).map(|n| n.0 as usize),
-        max_non_finite_steps: count("train.max_non_finite_steps", raw.max_non_finite_steps, 5)? as u64,
+        max_non_finite_steps: findings.or(count("train.max_non_finite_steps", raw.max_non_finite_steps, 5), 5) as u64,
         validate_every: raw.validate_every.map_or(100, |n| n.0),
         skip_first_sample: raw.skip_first_sample.is_some_and(|f| f.0),
         disable_sampling: raw.disable_sampling.is_some_and(|f| f.0),
     };
-    Ok((config, raw.cache_text_embeddings.map(|f| f.0)))
+    (config, raw.cache_text_embeddings.map(|f| f.0))
+}
+
+/// The optimizer and the rates that it is given.
+struct Updates {
+    chosen: Optimizer,
+    lr: f64,
+    unet_lr: f64,
+    text_encoder_lr: f64,
+}
+
+/// The optimizer's own name and settings.
+struct Optimizer {
+    name: String,
+    params: Map<String, Value>,
+    averages: bool,
+}
+
+fn updates(raw: &mut RawTrain, trained: [bool; 2], findings: &mut Findings) -> Updates {
+    raw.optimizer = {
+        let given = raw.optimizer.take();
+        let older = older::optimizer(raw.use_8bit_optimizer.map(|f| f.0), "train", given, findings);
+        findings.or(older, None)
+    };
+    let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params.take(), findings);
+    let Some(chosen) = findings.or(chosen.map(Some), None) else {
+        let none = Optimizer { name: String::new(), params: Map::new(), averages: false };
+        return Updates { chosen: none, lr: 1e-4, unet_lr: 1e-4, text_encoder_lr: 1e-4 };
+    };
+    let parts = [("train.lr", raw.lr), ("train.unet_lr", raw.unet_lr), ("train.text_encoder_lr", raw.text_encoder_lr)];
+    let groups = raw.param_groups.iter().flatten().enumerate().map(|(i, group)| (format!("train.param_groups[{i}].lr"), group.lr));
+    let rates: Vec<_> = parts.into_iter().map(|(key, lr)| (key.to_string(), lr)).chain(groups).collect();
+    optimizer::check_relative(&chosen, &rates, findings);
+    let usual = optimizer::rate(&chosen, raw.lr, findings);
+    let lr = findings.or(rate("train.lr", raw.lr, usual), chosen.rates.default);
+    let unet_lr = findings.or(rate("train.unet_lr", raw.unet_lr, lr), lr);
+    let text_encoder_lr = findings.or(rate("train.text_encoder_lr", raw.text_encoder_lr, lr), lr);
+    let rates = [(unet_lr, "train_unet", "unet_lr"), (text_encoder_lr, "train_text_encoder", "text_encoder_lr")];
+    for (_, (_, part, key)) in trained.into_iter().zip(rates).filter(|(on, (rate, ..))| *on && *rate <= 0.0) {
+        findings.wrong(format!("train.{part}: true needs a rate, but train.{key} (or train.lr) is 0"));
+    }
+    let averages = chosen.averages();
+    Updates { chosen: Optimizer { name: chosen.name.to_string(), params: chosen.params, averages }, lr, unet_lr, text_encoder_lr }
+}
+
+fn checkpointing(given: Option<FlagOrTexts>) -> Result<Checkpointing> {
+    match given {
+        None => Ok(Checkpointing::Auto),
+        Some(FlagOrTexts::Text(text)) if text.trim() == "auto" => Ok(Checkpointing::Auto),
+        Some(FlagOrTexts::Text(text)) => {
+            bail!("train.gradient_checkpointing: `{text}` is none of auto, true, false and a list of patterns")
+        }
+        Some(FlagOrTexts::Flag(on)) => Ok(Checkpointing::All(on)),
+        Some(FlagOrTexts::Texts(names)) => Ok(Checkpointing::Segments(names)),
+    }
+}
+
+fn long_captions(name: Option<&str>) -> Result<LongCaptions> {
+    match name.unwrap_or("chunk") {
+        "chunk" => Ok(LongCaptions::Chunk),
+        "truncate" => Ok(LongCaptions::Truncate),
+        other => bail!("train.long_captions: {other} is unknown; it is chunk or truncate"),
+    }
 }
 
 /// Settles whether text embeddings are cached: as asked, or by itself where nothing stands against it.
@@ -418,11 +458,14 @@ fn text_cache_obstacle(train_text_encoder: bool, datasets: &[DatasetConfig]) -> 
     datasets.iter().enumerate().find_map(|(i, d)| Some(format!("datasets[{i}].{}", d.caption.random_key()?)))
 }
 
+/// Optimizer steps beyond the life of any machine; counting them must not overflow either.
+pub const MOST_STEPS: u64 = 1_000_000_000;
+
 /// Steps and epochs, of which exactly one counts.
 fn length(steps: Option<Whole>, epochs: Option<Whole>) -> Result<(u64, u64)> {
     for (key, value) in [("train.steps", &steps), ("train.epochs", &epochs)] {
         let value = value.as_ref().map_or(0, |v| v.0);
-        ensure!(value <= 1_000_000_000, "{key}: {value} is more than any run could do; at most 1000000000");
+        ensure!(value <= MOST_STEPS, "{key}: {value} is more than any run could do; at most {MOST_STEPS}");
     }
     match (steps.map(|s| s.0), epochs.map_or(0, |e| e.0)) {
         (Some(0), 0) => bail!("train.steps: 0 leaves the length open; give a number of steps, or train.epochs"),
@@ -452,15 +495,23 @@ fn count(key: &str, value: Option<Whole>, default: usize) -> Result<usize> {
 }
 
 pub(crate) fn not_negative(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
-    let value = value.map_or(default, |v| v.0);
-    ensure!(value >= 0.0, "{key}: {value} is negative");
-    Ok(value)
+    let value = value.unwrap_or(Number(default));
+    ensure!(value.0 >= 0.0, "{key}: {value} is negative");
+    value.within_reason(key)
 }
 
-fn rate(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
-    let rate = not_negative(key, value, default)?;
-    ensure!(rate <= 10.0, "{key}: {rate} is far beyond any useful learning rate (1e-4 is a usual one)");
-    Ok(rate)
+/// A limit may be as large as no number ever gets.
+fn grad_norm(limit: Option<Number>) -> Result<f64> {
+    let limit = limit.unwrap_or(Number(1.0));
+    ensure!((0.0..=1e30).contains(&limit.0), "train.max_grad_norm: {limit} is {}", if limit.0 < 0.0 { "negative" } else { "no limit" });
+    Ok(limit.0)
+}
+
+pub(crate) fn rate(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
+    let rate = value.unwrap_or(Number(default));
+    ensure!(rate.0 >= 0.0, "{key}: {rate} is negative");
+    ensure!(rate.0 <= 10.0, "{key}: {rate} is far beyond any useful learning rate (1e-4 is a usual one)");
+    Ok(rate.0)
 }
 
 fn swapping_factor(value: Option<Number>) -> Result<f64> {

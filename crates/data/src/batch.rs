@@ -171,6 +171,16 @@ impl Schedule {
         self.pictures_per_epoch() as f64 / self.batches_per_epoch.max(1) as f64
     }
 
+    /// Pictures for regularisation in an epoch, on average, by bucket.
+    pub fn regularisation(&self) -> BTreeMap<Bucket, f64> {
+        let mut counts = BTreeMap::new();
+        for pool in &self.regularisation {
+            let each = pool.each_epoch / pool.occurrences.len() as f64;
+            pool.occurrences.iter().for_each(|(bucket, _)| *counts.entry(*bucket).or_default() += each);
+        }
+        counts
+    }
+
     /// Bucket and largest batch of each shape that occurs: what memory is planned for.
     pub fn shapes(&self) -> Vec<(Bucket, Vec<usize>)> {
         let sizes = |n: usize| {
@@ -342,6 +352,8 @@ mod tests {
         assert_eq!((schedule.steps_per_epoch(), schedule.pictures_per_epoch()), (learned.steps_per_epoch(), 20));
         assert_eq!(schedule.mean_batch_size(), learned.mean_batch_size());
         assert_eq!(schedule.shapes(), [(Bucket::new(64, 64), vec![4, 3, 2, 1]), (Bucket::new(72, 64), vec![4, 3, 2, 1])]);
+        let each_epoch: Vec<f64> = schedule.regularisation().into_values().collect();
+        assert!(each_epoch.len() == 2 && each_epoch.iter().all(|count| (count - 10.0).abs() < 1e-9), "{each_epoch:?}");
         let (mut numbers, mut seen, mut fewest) = (BTreeSet::new(), BTreeMap::new(), usize::MAX);
         for step in 0..schedule.steps_per_epoch() * 50 {
             let (found, alone) = (schedule.step(step), learned.step(step));

@@ -5,7 +5,7 @@
 //! number; the default caption; the trigger word; the empty text.
 
 use crate::draw::CaptionOptions;
-use crate::text::{self, Text};
+use crate::text::{self, Evidence, Pages, Text};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -57,13 +57,33 @@ pub fn paths_for<'a>(picture: &'a Path, extensions: &'a [String]) -> impl Iterat
     extensions.iter().map(|extension| picture.with_extension(extension))
 }
 
+/// How the caption files of these pictures are read, where they are neither UTF-8 nor UTF-16. A file that can't be read is an error
+/// when its own caption is asked for.
+pub fn pages<'a>(pictures: impl Iterator<Item = &'a Path>, options: &CaptionOptions) -> Pages {
+    if options.encoding.is_some() {
+        return Pages { named: options.encoding, guessed: None };
+    }
+    let mut evidence = Evidence::default();
+    for bytes in pictures.filter_map(|picture| base::fs::read(&file_of(picture, options)?, LARGEST_FILE).ok()) {
+        if text::is_legacy(&bytes) {
+            evidence.add(&bytes);
+        }
+    }
+    Pages { named: None, guessed: evidence.page() }
+}
+
+/// The first caption file of a picture that exists.
+fn file_of(picture: &Path, options: &CaptionOptions) -> Option<PathBuf> {
+    paths_for(picture, &options.extensions).find(|path| path.symlink_metadata().is_ok())
+}
+
 /// Finds the caption of a picture by the rule above. A file that is no text is an error that names it.
-pub fn read(picture: &Path, hints: Hints, options: &CaptionOptions) -> Result<Caption> {
+pub fn read(picture: &Path, hints: Hints, options: &CaptionOptions, pages: Pages) -> Result<Caption> {
     let of = |text: &str, source| Caption { text: text.trim().to_string(), source, warning: None };
     if let Some(text) = hints.listed.filter(|text| !text.trim().is_empty()) {
         return Ok(of(text, CaptionSource::Metadata));
     }
-    let file = beside(picture, options)?;
+    let file = beside(picture, options, pages)?;
     if let Some(caption) = file.as_ref().filter(|caption| !caption.text.is_empty()) {
         return Ok(caption.clone());
     }
@@ -75,10 +95,10 @@ pub fn read(picture: &Path, hints: Hints, options: &CaptionOptions) -> Result<Ca
 }
 
 /// The text in the first caption file that exists.
-fn beside(picture: &Path, options: &CaptionOptions) -> Result<Option<Caption>> {
-    let Some(path) = paths_for(picture, &options.extensions).find(|path| path.symlink_metadata().is_ok()) else { return Ok(None) };
+fn beside(picture: &Path, options: &CaptionOptions, pages: Pages) -> Result<Option<Caption>> {
+    let Some(path) = file_of(picture, options) else { return Ok(None) };
     let bytes = base::fs::read(&path, LARGEST_FILE)?;
-    let Text { text, warning } = text::decode(&bytes).with_context(|| format!("the caption file {}", path.display()))?;
+    let Text { text, warning } = text::decode(&bytes, pages).with_context(|| format!("the caption file {}", path.display()))?;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let warning = warning.map(|warning| format!("{name}: {warning}"));
     Ok(Some(Caption { text: text.trim().to_string(), source: CaptionSource::File, warning }))
@@ -97,7 +117,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.b.txt"), "one\n\ntwo\r\n\r\nthree\n").unwrap();
         std::fs::write(dir.path().join("a.txt"), "wrong").unwrap();
-        let caption = read(&dir.path().join("a.b.png"), Hints::default(), &options()).unwrap();
+        let caption = read(&dir.path().join("a.b.png"), Hints::default(), &options(), Pages::default()).unwrap();
         assert_eq!((caption.text.as_str(), caption.source), ("one\n\ntwo\n\nthree", CaptionSource::File));
     }
 
@@ -105,7 +125,7 @@ mod tests {
     fn the_first_of_several_extensions_that_exists_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let options = CaptionOptions { extensions: vec!["caption".into(), "txt".into()], ..options() };
-        let text = || read(&dir.path().join("a.png"), Hints::default(), &options).unwrap().text;
+        let text = || read(&dir.path().join("a.png"), Hints::default(), &options, Pages::default()).unwrap().text;
         std::fs::write(dir.path().join("a.txt"), "tags").unwrap();
         assert_eq!(text(), "tags");
         std::fs::write(dir.path().join("a.caption"), "words").unwrap();
@@ -117,7 +137,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let picture = dir.path().join("a.png");
         let hints = Hints { listed: Some("from the list"), folder: Some("sks dog") };
-        let sources = |hints| read(&picture, hints, &options()).map(|c| (c.text, c.source)).unwrap();
+        let sources = |hints| read(&picture, hints, &options(), Pages::default()).map(|c| (c.text, c.source)).unwrap();
         assert_eq!(sources(hints), ("from the list".to_string(), CaptionSource::Metadata));
         assert_eq!(sources(Hints { listed: Some(" "), ..hints }), ("sks dog".to_string(), CaptionSource::Folder));
         std::fs::write(dir.path().join("a.txt"), "from the file").unwrap();
@@ -133,8 +153,8 @@ mod tests {
         std::fs::write(dir.path().join("empty.txt"), " \n").unwrap();
         let with = |default: Option<&str>, trigger: Option<&str>| {
             let options = CaptionOptions { default_caption: default.map(Into::into), trigger_word: trigger.map(Into::into), ..options() };
-            let missing = read(&dir.path().join("missing.png"), Hints::default(), &options).unwrap();
-            let empty = read(&dir.path().join("empty.png"), Hints::default(), &options).unwrap();
+            let missing = read(&dir.path().join("missing.png"), Hints::default(), &options, Pages::default()).unwrap();
+            let empty = read(&dir.path().join("empty.png"), Hints::default(), &options, Pages::default()).unwrap();
             assert_eq!((missing.source, empty.source), (CaptionSource::Missing, CaptionSource::EmptyFile));
             assert_eq!(missing.text, empty.text);
             options.whole(&missing.text)
@@ -150,7 +170,7 @@ mod tests {
     fn a_file_in_a_code_page_is_read_and_named_in_a_warning() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("e.txt"), b"a caf\xE9").unwrap();
-        let caption = read(&dir.path().join("e.png"), Hints::default(), &options()).unwrap();
+        let caption = read(&dir.path().join("e.png"), Hints::default(), &options(), Pages::default()).unwrap();
         assert_eq!(caption.text, "a café");
         let warning = caption.warning.unwrap();
         assert!(warning.starts_with("e.txt: ") && warning.contains("windows-1252"), "{warning}");

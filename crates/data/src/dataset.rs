@@ -6,12 +6,14 @@ use crate::decode::{self, Rgb};
 use crate::draw::{CaptionOptions, Moment};
 use crate::gather::{Candidate, gather};
 use crate::kohya::FolderNames;
-use crate::mask::{Mask, MaskOptions, MaskSource, Masks};
+use crate::mask::{self, Mask, MaskOptions, MaskSource, Masks};
 use crate::pixels::{self, Look};
 use crate::scan::{Picture, Rejected, listed};
 use crate::tags;
+use crate::text::Pages;
 use anyhow::{Context, Result, bail, ensure};
 use base::{counted, some_of};
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -100,6 +102,11 @@ impl DatasetOptions {
             mask: None,
         }
     }
+
+    /// What a picture of `size` (width, height) is brought to, at each of the resolutions.
+    fn buckets(&self, size: (u32, u32)) -> impl Iterator<Item = Bucket> {
+        self.resolutions.iter().map(move |resolution| bucket::bucket(self.scheme, size, *resolution, self.step))
+    }
 }
 
 /// A picture of a dataset, with its caption.
@@ -169,14 +176,17 @@ impl Dataset {
             Some(MaskSource::Folder(folder)) => Some(Masks::read(folder)?),
             Some(MaskSource::Alpha) | None => None,
         };
+        let pages = caption::pages(found.candidates.iter().map(|candidate| candidate.picture.path.as_path()), &options.caption);
         for candidate in found.candidates {
             let file = candidate.picture.file.clone();
-            match entry(index, candidate, options, masks.as_mut()) {
+            match entry(index, candidate, (options, pages), masks.as_mut()) {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) => rejected.push(Rejected { file, reason: format!("{error:#}") }),
             }
         }
         self.check_captions(before, options)?;
+        check_masks(&self.entries[before..], options, masks.as_ref())?;
+        rejected.extend(self.drop_empty_masks(before, options));
         if options.on_bad_image == OnBadImage::Stop && !rejected.is_empty() {
             bail!("{} can't be used, and bad_images is `stop`: {}", counted(rejected.len(), "file"), listed(&rejected));
         }
@@ -188,8 +198,7 @@ impl Dataset {
         for entry in before..self.entries.len() {
             let role = self.entries[entry].role;
             let size = (self.entries[entry].picture.width, self.entries[entry].picture.height);
-            for &resolution in &options.resolutions {
-                let bucket = bucket::bucket(options.scheme, size, resolution, options.step);
+            for (&resolution, bucket) in options.resolutions.iter().zip(options.buckets(size)) {
                 let fit = fit(size, bucket);
                 let repeats = options.repeats * self.entries[entry].folder_repeats;
                 self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats, flip: options.flip, role });
@@ -211,6 +220,26 @@ impl Dataset {
         let mut order: Vec<usize> = (before..self.entries.len()).collect();
         order.sort_by_key(|entry| self.entries[*entry].picture.content);
         order.iter().take(chosen).for_each(|entry| self.entries[*entry].role = Role::Validate);
+    }
+
+    /// Leaves out the entries from `before` on whose mask leaves nothing of them: a step of such pictures would be empty.
+    fn drop_empty_masks(&mut self, before: usize, options: &DatasetOptions) -> Vec<Rejected> {
+        let Some(mask) = options.mask.as_ref().filter(|mask| mask.min_value == 0.0) else { return Vec::new() };
+        let fault = |entry: &Entry| {
+            let own = entry.mask.as_ref()?;
+            let buckets = options.buckets((entry.picture.width, entry.picture.height));
+            buckets.map(|bucket| mask::weights(&entry.picture, own, mask, bucket)).find_map(Result::err)
+        };
+        let faults: Vec<Option<anyhow::Error>> = self.entries[before..].par_iter().map(fault).collect();
+        let added = self.entries.split_off(before);
+        let mut rejected = Vec::new();
+        for (entry, fault) in added.into_iter().zip(faults) {
+            match fault {
+                Some(error) => rejected.push(Rejected { file: entry.picture.file, reason: format!("{error:#}") }),
+                None => self.entries.push(entry),
+            }
+        }
+        rejected
     }
 
     /// Names the pictures without a mask, and the masks without a picture.
@@ -345,11 +374,28 @@ impl Dataset {
     }
 }
 
+/// A folder of masks none of which belongs to a picture is another folder than was meant.
+fn check_masks(entries: &[Entry], options: &DatasetOptions, masks: Option<&Masks>) -> Result<()> {
+    let Some((masks, MaskSource::Folder(folder))) = masks.zip(options.mask.as_ref().map(|mask| &mask.source)) else { return Ok(()) };
+    let wanted: Vec<String> = entries.iter().map(|entry| mask::wanted(&entry.picture)).collect();
+    let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    let there = masks.left_over();
+    ensure!(
+        masks.fit() || wanted.is_empty(),
+        "mask_path: no mask in {} belongs to a picture; looked for {}; there {} {}",
+        folder.display(),
+        some_of(&wanted),
+        if there.len() == 1 { "is" } else { "are" },
+        some_of(&there)
+    );
+    Ok(())
+}
+
 /// A candidate with its caption.
-fn entry(dataset: usize, candidate: Candidate, options: &DatasetOptions, masks: Option<&mut Masks>) -> Result<Entry> {
+fn entry(dataset: usize, candidate: Candidate, (options, pages): (&DatasetOptions, Pages), masks: Option<&mut Masks>) -> Result<Entry> {
     let Candidate { picture, listed, folder } = candidate;
     let name = folder.as_ref().map(|folder| folder.name.as_str()).filter(|name| !name.is_empty());
-    let caption = caption::read(&picture.path, Hints { listed: listed.as_deref(), folder: name }, &options.caption)?;
+    let caption = caption::read(&picture.path, Hints { listed: listed.as_deref(), folder: name }, &options.caption, pages)?;
     ensure!(
         options.missing_captions != MissingCaptions::Skip || !caption.source.is_filled(),
         "it has no caption, and missing_captions is `skip`"

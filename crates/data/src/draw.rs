@@ -6,11 +6,14 @@
 //! lacks it gets it in front. Without tag dropout and shuffling a text keeps every letter as it is.
 
 use base::Rng;
+use encoding_rs::Encoding;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CaptionOptions {
     /// Of caption files, without the dot; the first file that exists counts.
     pub extensions: Vec<String>,
+    /// Of caption files and lists that are neither UTF-8 nor UTF-16; `None`: guessed.
+    pub encoding: Option<&'static Encoding>,
     /// Name of the captions' column in metadata lists; `None`: the usual ones.
     pub column: Option<String>,
     pub default_caption: Option<String>,

@@ -32,9 +32,9 @@ pub fn gather(options: &DatasetOptions) -> Result<Gathered> {
 }
 
 fn from_list(options: &DatasetOptions) -> Result<Gathered> {
-    let List { rows, mut bad } = list::read(&options.folder, options.caption.column.as_deref())?;
+    let List { rows, mut bad } = list::read(&options.folder, options.caption.column.as_deref(), options.caption.encoding)?;
     let base = options.folder.parent().unwrap_or(Path::new("."));
-    let files: Vec<(PathBuf, String)> = rows.iter().map(|row| (base.join(&row.file), row.file.clone())).collect();
+    let files: Vec<(PathBuf, String)> = rows.iter().map(|row| (list::path_in(base, &row.file), row.file.clone())).collect();
     let mut gathered = Gathered::default();
     for (row, found) in rows.into_iter().zip(examine_all(&files)) {
         match found {
@@ -60,7 +60,7 @@ fn from_folder(options: &DatasetOptions) -> Result<Gathered> {
         rejected.retain(|rejected| !Path::new(&rejected.file).starts_with(&masks));
         ensure!(!pictures.is_empty(), "no usable picture in {} beside its masks in {}", options.folder.display(), masks.display());
     }
-    let mut texts = Texts::read(&options.folder, &pictures, options.caption.column.as_deref(), &mut rejected)?;
+    let mut texts = Texts::read(options, &pictures, &mut rejected)?;
     let files: Vec<&str> = pictures.iter().map(|picture| picture.file.as_str()).collect();
     let folders = kohya::of_files(&files, options.folder_names);
     if folders.is_some() {
@@ -95,16 +95,16 @@ struct Texts {
 
 impl Texts {
     /// Reads the lists in the folder itself and in every folder that holds pictures.
-    fn read(folder: &Path, pictures: &[Picture], column: Option<&str>, rejected: &mut Vec<Rejected>) -> Result<Texts> {
+    fn read(options: &DatasetOptions, pictures: &[Picture], rejected: &mut Vec<Rejected>) -> Result<Texts> {
         let inner = pictures.iter().filter_map(|picture| picture.path.parent().map(Path::to_path_buf));
-        let folders: BTreeSet<PathBuf> = inner.chain([folder.to_path_buf()]).collect();
+        let folders: BTreeSet<PathBuf> = inner.chain([options.folder.clone()]).collect();
         let mut rows = BTreeMap::new();
         for folder in folders {
             for path in list::IN_FOLDERS.iter().map(|name| folder.join(name)).filter(|path| path.is_file()) {
-                let List { rows: found, bad } = list::read(&path, column)?;
+                let List { rows: found, bad } = list::read(&path, options.caption.column.as_deref(), options.caption.encoding)?;
                 rejected.extend(bad);
                 for row in found {
-                    let picture = folder.join(&row.file);
+                    let picture = list::path_in(&folder, &row.file);
                     if let Some(first) = rows.insert(picture, row.clone()) {
                         let reason = format!("{} names the same picture; the later line counts", row.place);
                         rejected.push(Rejected { file: format!("{}: {}", first.place, first.file), reason });

@@ -5,10 +5,11 @@
 
 use crate::csv;
 use crate::scan::Rejected;
-use crate::text;
+use crate::text::{self, Pages};
 use anyhow::{Context, Result, bail, ensure};
+use encoding_rs::Encoding;
 use serde_json::{Map, Value};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Larger lists are none.
 const LARGEST_FILE: u64 = 1 << 28;
@@ -44,20 +45,32 @@ pub fn is_list(path: &Path) -> bool {
     ["jsonl", "json", "csv", "tsv"].contains(&extension.as_str())
 }
 
+/// The picture that a list in `folder` names. Lists that were written on Windows have backslashes between folders.
+pub fn path_in(folder: &Path, file: &str) -> PathBuf {
+    let path = folder.join(file);
+    if file.contains('\\') && !path.exists() { folder.join(file.replace('\\', "/")) } else { path }
+}
+
 /// Reads a list; `column` names the captions' column where it has none of the usual names.
-pub fn read(path: &Path, column: Option<&str>) -> Result<List> {
+pub fn read(path: &Path, column: Option<&str>, encoding: Option<&'static Encoding>) -> Result<List> {
     let bytes = base::fs::read(path, LARGEST_FILE)?;
-    let text = text::decode(&bytes).with_context(|| format!("the list {}", path.display()))?.text;
+    let text = text::decode(&bytes, Pages { named: encoding, guessed: None }).with_context(|| format!("the list {}", path.display()))?.text;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, e)| e.to_ascii_lowercase()).unwrap_or_default();
     let reader = Reader { name: &name, column };
     let list = match extension.as_str() {
-        "csv" => reader.table(&text, ','),
+        "csv" => reader.table(&text, separator(&text)),
         "tsv" => reader.table(&text, '\t'),
         "json" => reader.json(&text),
         _ => Ok(reader.lines(&text)),
     };
     list.with_context(|| format!("the list {}", path.display()))
+}
+
+/// What a table's first line is cut at: spreadsheets of half the world write semicolons where the comma is in their numbers.
+fn separator(text: &str) -> char {
+    let header = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    [',', ';', '\t'].into_iter().find(|separator| header.contains(*separator)).unwrap_or(',')
 }
 
 struct Reader<'a> {
@@ -174,7 +187,7 @@ mod tests {
     fn list(name: &str, content: &str, column: Option<&str>) -> Result<List> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(name), content).unwrap();
-        read(&dir.path().join(name), column)
+        read(&dir.path().join(name), column, None)
     }
 
     fn pairs(list: &List) -> Vec<(&str, Option<&str>)> {
@@ -197,6 +210,8 @@ mod tests {
         let list = list("x.csv", "text,image,extra\n\"one, two\",a.png,1\nb.png\n,c.png,2\n", None).unwrap();
         assert_eq!(pairs(&list), [("a.png", Some("one, two")), ("c.png", None)]);
         assert!(list.bad[0].file == "x.csv line 3" && list.bad[0].reason.contains("1 fields"), "{:?}", list.bad);
+        let european = super::tests::list("x.csv", "\u{FEFF}Datei;file_name;text\r\n1;a.png;\"one; two, three\"\r\n", None).unwrap();
+        assert_eq!(pairs(&european), [("a.png", Some("one; two, three"))]);
         assert_eq!(pairs(&super::tests::list("x.tsv", "file\tcaption\na\tb,c\n", None).unwrap()), [("a", Some("b,c"))]);
         let error = format!("{:#}", super::tests::list("x.csv", "a,b\n1,2\n", None).unwrap_err());
         assert!(error.contains("it has a, b") && error.contains("file_name"), "{error}");
@@ -211,6 +226,17 @@ mod tests {
         let objects = list("meta.json", r#"[{"image": "a.png", "prompt": "one"}, 3]"#, None).unwrap();
         assert_eq!((pairs(&objects), objects.bad[0].file.as_str()), (vec![("a.png", Some("one"))], "meta.json entry 2"));
         assert!(list("meta.json", "3", None).is_err() && list("meta.json", "{", None).is_err());
+    }
+
+    #[test]
+    fn lists_from_windows_find_their_pictures() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("in")).unwrap();
+        for file in ["in/a.png", "odd\\name.png"] {
+            std::fs::write(dir.path().join(file), "").unwrap();
+        }
+        assert_eq!(path_in(dir.path(), "in\\a.png"), dir.path().join("in/a.png"));
+        assert_eq!(path_in(dir.path(), "odd\\name.png"), dir.path().join("odd\\name.png"));
     }
 
     #[test]

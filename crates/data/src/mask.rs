@@ -3,7 +3,8 @@
 //! A mask goes the way of its picture: turned upright by its own EXIF tag, cut to the same part, mirrored with it. It ends at the size
 //! of the latents, each weight the mean of the pixels below it. White counts 1 and black `min_value` (the other way round if inverted);
 //! then all weights of a picture are divided by their mean, so that a small subject counts as much as a large one, unless they are to
-//! stay as they are.
+//! stay as they are. A mask that leaves nothing of its picture is an error here and not a weight of 0: such a picture would take the
+//! place of one that teaches something.
 
 use crate::bucket::{Bucket, fit};
 use crate::cache::Key;
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Part of the key of what is computed here.
-pub const VERSION: &str = "mask box 1";
+pub const VERSION: &str = "mask box 2";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
@@ -50,6 +51,8 @@ pub struct MaskOptions {
     /// What the rest counts, between 0 and 1.
     pub min_value: f32,
     pub level: Level,
+    /// Pixels of a picture, in each direction, below one weight: what the VAE makes one latent of.
+    pub factor: u32,
 }
 
 /// Where the mask of a picture is.
@@ -62,7 +65,7 @@ pub enum Mask {
 
 impl Mask {
     /// Key of a picture's weights in a bucket: everything that [`weights`] makes them from.
-    pub fn key(&self, picture: &Picture, options: &MaskOptions, bucket: Bucket, factor: u32) -> Key {
+    pub fn key(&self, picture: &Picture, options: &MaskOptions, bucket: Bucket) -> Key {
         let (kind, content): (&[u8], _) = match self {
             Mask::Alpha => (b"alpha", &picture.content),
             Mask::File(mask) => (b"file", &mask.content),
@@ -73,7 +76,7 @@ impl Mask {
             ("content", content),
             ("picture", format!("{}x{}", picture.width, picture.height).as_bytes()),
             ("bucket", bucket.to_string().as_bytes()),
-            ("factor", &factor.to_le_bytes()),
+            ("factor", &options.factor.to_le_bytes()),
             ("inside", format!("{:?}", options.inside).as_bytes()),
             ("min", &options.min_value.to_le_bytes()),
             ("level", format!("{:?}", options.level).as_bytes()),
@@ -93,8 +96,14 @@ fn stem(file: &str) -> PathBuf {
     Path::new(file).with_extension("")
 }
 
+/// The name under which the mask of a picture is looked for, for people.
+pub fn wanted(picture: &Picture) -> String {
+    format!("{}.*", stem(&picture.file).display())
+}
+
 impl Masks {
     pub fn read(folder: &Path) -> Result<Masks> {
+        ensure!(folder.is_dir(), "mask_path: {} is no folder that is there; give the folder that the masks are in", folder.display());
         let found = scan::scan(folder, true).context("in mask_path")?;
         let mut by_stem: BTreeMap<PathBuf, Result<Picture, Rejected>> = BTreeMap::new();
         for rejected in found.rejected {
@@ -132,6 +141,11 @@ impl Masks {
         Ok(Some(Mask::File(mask.clone())))
     }
 
+    /// Whether any belongs to a picture.
+    pub fn fit(&self) -> bool {
+        !self.used.is_empty()
+    }
+
     /// Names of those that belong to no picture.
     pub fn left_over(&self) -> Vec<&str> {
         let unused = self.by_stem.iter().filter(|(stem, _)| !self.used.contains(*stem));
@@ -140,27 +154,31 @@ impl Masks {
 }
 
 /// The weights of a picture as it is brought to `bucket`, not mirrored: `[height / factor, width / factor]`.
-pub fn weights(picture: &Picture, mask: &Mask, options: &MaskOptions, bucket: Bucket, factor: u32) -> Result<Vec<f32>> {
-    let (path, name) = match mask {
-        Mask::Alpha => (&picture.path, "alpha channel"),
-        Mask::File(mask) => (&mask.path, "mask"),
-    };
+pub fn weights(picture: &Picture, mask: &Mask, options: &MaskOptions, bucket: Bucket) -> Result<Vec<f32>> {
+    let path = if let Mask::File(mask) = mask { &mask.path } else { &picture.path };
     let bytes = base::fs::read(path, LARGEST_FILE)?;
     let decoded = decode::decode(&bytes, [0; 3]).with_context(|| path.display().to_string())?;
     let (width, height) = (decoded.rgb.width, decoded.rgb.height);
-    let values: Vec<u8> = match mask {
+    let mut values: Vec<u8> = match mask {
         Mask::Alpha => decoded.alpha.unwrap_or_else(|| vec![255; width as usize * height as usize]),
         Mask::File(_) => decoded.rgb.pixels.chunks_exact(3).map(grey).collect(),
     };
-    let size = (bucket.width / factor, bucket.height / factor);
+    if options.inside == Inside::Black {
+        // Before means are taken: those of zeros are exactly 0, which tells a mask that leaves nothing.
+        values.iter_mut().for_each(|value| *value = 255 - *value);
+    }
+    let size = (bucket.width / options.factor, bucket.height / options.factor);
     let mut weights = shrink(&values, (width, height), picture, bucket, size)?;
     for weight in &mut weights {
-        let inside = if options.inside == Inside::White { *weight } else { 1.0 - *weight };
-        *weight = options.min_value + (1.0 - options.min_value) * inside.clamp(0.0, 1.0);
+        *weight = options.min_value + (1.0 - options.min_value) * weight.clamp(0.0, 1.0);
     }
-    let mean = weights.iter().map(|w| f64::from(*w)).sum::<f64>() / weights.len().max(1) as f64;
-    ensure!(mean > 1e-4, "the {name} of {} leaves nothing of it: all that is used of it counts 0", path.display());
+    ensure!(
+        weights.iter().any(|weight| *weight > 0.0),
+        "its {} leaves nothing of it at {bucket}: all that is used of it counts 0 (mask_min_value above 0 would let it count)",
+        if let Mask::File(mask) = mask { format!("mask {}", mask.path.display()) } else { "alpha channel".to_string() }
+    );
     if options.level == Level::Mean {
+        let mean = weights.iter().map(|w| f64::from(*w)).sum::<f64>() / weights.len() as f64;
         weights.iter_mut().for_each(|weight| *weight = (f64::from(*weight) / mean) as f32);
     }
     Ok(weights)
@@ -220,7 +238,7 @@ mod tests {
     }
 
     fn options(source: MaskSource) -> MaskOptions {
-        MaskOptions { source, inside: Inside::White, min_value: 0.0, level: Level::Mean }
+        MaskOptions { source, inside: Inside::White, min_value: 0.0, level: Level::Mean, factor: 8 }
     }
 
     /// White left of `edge`.
@@ -247,7 +265,7 @@ mod tests {
         let picture = picture(&set, "deep/a.b.png");
         let mask = found.of(&picture).unwrap().unwrap();
         let rows = |bucket, flip, options: &MaskOptions| {
-            let mut all = weights(&picture, &mask, options, bucket, 8).unwrap();
+            let mut all = weights(&picture, &mask, options, bucket).unwrap();
             if flip {
                 mirror(&mut all, bucket.width as usize / 8);
             }
@@ -272,14 +290,23 @@ mod tests {
         let clear = |edge: u32| RgbaImage::from_fn(32, 32, |x, _| Rgba([9, 9, 9, if x < edge { 255 } else { 0 }]));
         put(dir.path(), "half.png", DynamicImage::ImageRgba8(clear(8)));
         put(dir.path(), "none.png", DynamicImage::ImageRgba8(clear(0)));
+        put(dir.path(), "full.png", DynamicImage::ImageRgba8(clear(32)));
+        let speck = RgbaImage::from_fn(512, 512, |x, y| Rgba([9, 9, 9, u8::from((x, y) == (300, 20))]));
+        put(dir.path(), "speck.png", DynamicImage::ImageRgba8(speck));
         put(dir.path(), "whole.png", half(32, 32, 1));
-        let of = |file: &str, options: &MaskOptions| weights(&picture(dir.path(), file), &Mask::Alpha, options, Bucket::new(32, 32), 8);
+        let of = |file: &str, options: &MaskOptions| weights(&picture(dir.path(), file), &Mask::Alpha, options, Bucket::new(32, 32));
         let alpha = options(MaskSource::Alpha);
         assert_eq!(of("half.png", &alpha).unwrap()[..4], [4.0, 0.0, 0.0, 0.0]);
         assert_eq!(of("half.png", &MaskOptions { level: Level::AsIs, ..alpha.clone() }).unwrap()[..4], [1.0, 0.0, 0.0, 0.0]);
         assert_eq!(of("whole.png", &alpha).unwrap(), [1.0; 16]);
-        assert!(of("none.png", &alpha).unwrap_err().to_string().contains("leaves nothing"));
-        assert_eq!(of("none.png", &MaskOptions { min_value: 0.1, ..alpha }).unwrap(), [1.0; 16]);
+        let inverted = MaskOptions { inside: Inside::Black, ..alpha.clone() };
+        for (file, options) in [("none.png", &alpha), ("full.png", &inverted)] {
+            let error = of(file, options).unwrap_err().to_string();
+            assert!(error.contains("leaves nothing") && error.contains("mask_min_value"), "{error}");
+        }
+        // However little it is, it is not nothing; and what little there is of a mask counts.
+        assert_eq!(of("none.png", &MaskOptions { min_value: 1e-6, ..alpha.clone() }).unwrap(), [1.0; 16]);
+        assert_eq!(of("speck.png", &alpha).unwrap().iter().filter(|weight| **weight > 0.0).count(), 1);
     }
 
     #[test]
@@ -311,15 +338,15 @@ mod tests {
         let [a, b] = ["a.png", "b.png"].map(|file| picture(dir.path(), file));
         let (square, plain) = (Bucket::new(32, 32), options(MaskSource::Alpha));
         let keys = [
-            Mask::Alpha.key(&a, &plain, square, 8),
-            Mask::Alpha.key(&b, &plain, square, 8),
-            Mask::File(b.clone()).key(&a, &plain, square, 8),
-            Mask::File(b.clone()).key(&Picture { width: 64, ..a.clone() }, &plain, square, 8),
-            Mask::Alpha.key(&a, &plain, Bucket::new(32, 16), 8),
-            Mask::Alpha.key(&a, &plain, square, 4),
-            Mask::Alpha.key(&a, &MaskOptions { inside: Inside::Black, ..plain.clone() }, square, 8),
-            Mask::Alpha.key(&a, &MaskOptions { min_value: 0.1, ..plain.clone() }, square, 8),
-            Mask::Alpha.key(&a, &MaskOptions { level: Level::AsIs, ..plain.clone() }, square, 8),
+            Mask::Alpha.key(&a, &plain, square),
+            Mask::Alpha.key(&b, &plain, square),
+            Mask::File(b.clone()).key(&a, &plain, square),
+            Mask::File(b.clone()).key(&Picture { width: 64, ..a.clone() }, &plain, square),
+            Mask::Alpha.key(&a, &plain, Bucket::new(32, 16)),
+            Mask::Alpha.key(&a, &MaskOptions { factor: 4, ..plain.clone() }, square),
+            Mask::Alpha.key(&a, &MaskOptions { inside: Inside::Black, ..plain.clone() }, square),
+            Mask::Alpha.key(&a, &MaskOptions { min_value: 0.1, ..plain.clone() }, square),
+            Mask::Alpha.key(&a, &MaskOptions { level: Level::AsIs, ..plain.clone() }, square),
         ];
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
     }

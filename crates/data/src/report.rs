@@ -83,8 +83,16 @@ impl Dataset {
         }
     }
 
-    /// Counts in sentences: pictures, captions, losses. One line each.
+    /// The counts, and each file that is odd or not used. One line each.
     pub fn summary(&self) -> Vec<String> {
+        let mut lines = self.counts();
+        lines.extend(self.entries.iter().filter_map(|e| warnings(e).map(|w| format!("{}: {w}", e.picture.file))));
+        lines.extend(self.rejected.iter().map(|(_, r)| format!("not used: {}: {}", r.file, r.reason)));
+        lines
+    }
+
+    /// Counts in sentences: pictures, captions, losses. One line each.
+    pub fn counts(&self) -> Vec<String> {
         let unused = if self.rejected.is_empty() { String::new() } else { format!("; {} not used", counted(self.rejected.len(), "file")) };
         let mut lines = vec![format!(
             "{} in {}, {} an epoch{unused}",
@@ -107,16 +115,16 @@ impl Dataset {
         lines.extend(self.notes.iter().cloned());
         let enlarged = self.items.iter().filter(|item| item.fit.scale > 1.0).count();
         if enlarged > 0 {
-            lines.push(format!("{enlarged} are enlarged to fill their bucket"));
+            let (are, their) = if enlarged == 1 { ("is", "its") } else { ("are", "their") };
+            lines.push(format!("{enlarged} {are} enlarged to fill {their} bucket"));
         }
         let cropped = (0..self.items.len())
             .filter(|i| self.items[*i].fit.lost((self.entry(*i).picture.width, self.entry(*i).picture.height)) > 0.2)
             .count();
         if cropped > 0 {
-            lines.push(format!("{cropped} lose more than a fifth of their area to the crop"));
+            let (lose, their) = if cropped == 1 { ("loses", "its") } else { ("lose", "their") };
+            lines.push(format!("{cropped} {lose} more than a fifth of {their} area to the crop"));
         }
-        lines.extend(self.entries.iter().filter_map(|e| warnings(e).map(|w| format!("{}: {w}", e.picture.file))));
-        lines.extend(self.rejected.iter().map(|(_, r)| format!("not used: {}: {}", r.file, r.reason)));
         lines
     }
 }

@@ -7,6 +7,7 @@
 use crate::decode::{LARGEST_FILE, WHITE, decode};
 use crate::format::{HEAD, Kind, describe_unknown, is_media_extension, sniff};
 use anyhow::{Context, Result, bail, ensure};
+use base::counted;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -183,10 +184,14 @@ fn nothing(folder: &Path, recursive: bool, scan: &Scan) -> String {
     }
     let kinds: Vec<String> =
         scan.others.iter().map(|(ext, n)| format!("{n} {}", if ext.is_empty() { "without extension" } else { ext })).collect();
-    text.push_str(&format!("{} can't be used, {others} are of other kinds", scan.rejected.len()));
-    if !kinds.is_empty() {
-        text.push_str(&format!(" ({})", kinds.join(", ")));
+    let mut parts = Vec::new();
+    if !scan.rejected.is_empty() {
+        parts.push(format!("{} can't be used", counted(scan.rejected.len(), "file")));
     }
+    if others > 0 {
+        parts.push(format!("{} of other kinds ({})", counted(others, "file"), kinds.join(", ")));
+    }
+    text.push_str(&parts.join(", "));
     if !scan.rejected.is_empty() {
         text.push_str(&format!("; {}", listed(&scan.rejected)));
     }

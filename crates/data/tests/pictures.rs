@@ -304,7 +304,7 @@ fn a_folder_without_pictures_is_an_error_that_says_what_was_seen() {
     std::fs::write(dir.path().join("a.txt"), "x").unwrap();
     std::fs::write(dir.path().join("b.png"), "").unwrap();
     let message = says(false);
-    for part in [&dir.path().display().to_string(), "recursive is false", "1 can't be used", "1 txt", "b.png: empty"] {
+    for part in [&dir.path().display().to_string(), "recursive is false", "1 file can't be used", "1 txt", "b.png: empty"] {
         assert!(message.contains(part), "{message}");
     }
     assert!(format!("{:#}", scan(&dir.path().join("none"), true).unwrap_err()).contains("none"));

@@ -11,6 +11,9 @@ pub struct Bounds {
 }
 
 pub const NOT_NEGATIVE: Bounds = Bounds { text: "a number, 0 or more", holds: |v| v >= 0.0 };
+/// Of the weight decay: in each step parameters shrink by this times the rate, so from 1 / rate on they would be turned around.
+pub const WEIGHT_DECAY: [f64; 2] = [0.0, 10.0];
+pub const DECAY_OF_WEIGHTS: Bounds = Bounds { text: "a number from 0 to 10", holds: |v| (WEIGHT_DECAY[0]..=WEIGHT_DECAY[1]).contains(&v) };
 pub const POSITIVE: Bounds = Bounds { text: "a number, more than 0", holds: |v| v > 0.0 };
 pub const SHARE: Bounds = Bounds { text: "a number from 0 to 1", holds: |v| (0.0..=1.0).contains(&v) };
 /// For the decay of running means, which at 1 would never move.

@@ -22,6 +22,7 @@ pub mod table;
 
 pub use clip::{Clip, Clipped};
 pub use ema::Ema;
+pub use hyper::WEIGHT_DECAY;
 pub use layout::{Group, Layout, Param};
 pub use optimizer::Optimizer;
 pub use optimizers::{Chosen, OPTIMIZERS, choose};

@@ -131,7 +131,13 @@ impl Caches {
         let mut session = Session::new(backend, programs, run.model.source.as_ref()).context("the encoders can't be loaded")?;
         run.model.source.release();
         self.encode_texts(run, &texts, &mut session, interrupt, reporter)?;
-        self.encode_pictures(run, &files, &mut session, interrupt, reporter)?;
+        let mut files = files;
+        while !files.is_empty() {
+            let lost = self.lost().len();
+            self.encode_pictures(run, &files, &mut session, interrupt, reporter)?;
+            // Of several pictures with the same latents the first stood for all: if it went away, the next one does.
+            files = if self.lost().len() > lost { self.missing(run, views) } else { Vec::new() };
+        }
         Ok(session.into_backend())
     }
 
@@ -146,7 +152,8 @@ impl Caches {
     /// The views whose latents have to be made and kept, those of one file together; of several with the same latents only the first.
     fn missing(&self, run: &Prepared, views: &[View]) -> Vec<Vec<View>> {
         let mut keys: BTreeMap<Key, View> = BTreeMap::new();
-        for view in views.iter().filter(|(item, _)| run.is_cached(&run.dataset.items[*item])) {
+        let there = |item: usize| run.is_cached(&run.dataset.items[item]) && !self.is_lost(run.dataset.items[item].entry);
+        for view in views.iter().filter(|(item, _)| there(*item)) {
             keys.entry(self.latents.key(&run.dataset, *view)).or_insert(*view);
         }
         let mut missing: Vec<View> = keys.par_iter().filter(|(key, _)| !self.latents.cache.check(key)).map(|(_, view)| *view).collect();
@@ -166,7 +173,10 @@ impl Caches {
         reporter.report(Event::Begin { what: "reading masks", total: missing.len() as u64 });
         let make = |(key, items): &(Key, Vec<usize>)| {
             interrupt.check()?;
-            Ok(items.first().and_then(|item| self.masks.make(run, key, *item).err()))
+            // Whichever of the files with this mask is still there.
+            let mut error = None;
+            let made = items.iter().any(|item| self.masks.make(run, key, *item).map_err(|e| error.get_or_insert(e)).is_ok());
+            Ok(error.filter(|_| !made))
         };
         let failed = missing.par_iter().map(make).collect::<Result<Vec<_>>>()?;
         for ((_, items), error) in missing.iter().zip(failed) {

@@ -19,8 +19,7 @@ impl Masks {
     /// None if all of the item counts.
     pub fn key(&self, run: &Prepared, item: usize) -> Option<Key> {
         let (mask, options) = run.dataset.mask(item)?;
-        let factor = run.model.factor() as u32;
-        Some(mask.key(&run.dataset.entry(item).picture, options, run.dataset.items[item].bucket, factor))
+        Some(mask.key(&run.dataset.entry(item).picture, options, run.dataset.items[item].bucket))
     }
 
     /// Items whose weights have to be made, those that share them together.
@@ -37,7 +36,7 @@ impl Masks {
     pub fn make(&self, run: &Prepared, key: &Key, item: usize) -> Result<()> {
         let Some((mask, options)) = run.dataset.mask(item) else { return Ok(()) };
         let (picture, bucket) = (&run.dataset.entry(item).picture, run.dataset.items[item].bucket);
-        let weights = mask::weights(picture, mask, options, bucket, run.model.factor() as u32)?;
+        let weights = mask::weights(picture, mask, options, bucket).with_context(|| picture.file.clone())?;
         let entry = Entry { tensors: vec![("weights".into(), Shape::from(latents::latent_size(&run.model, bucket)), weights)] };
         self.cache.put(key, entry).map(drop)
     }

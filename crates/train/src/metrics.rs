@@ -40,7 +40,7 @@ pub struct Row {
     pub grad_norm: Option<f64>,
     /// The pictures of this step, relative to their dataset's folder.
     pub files: Vec<String>,
-    /// 1 if the loss or a gradient was not finite, so that the update was not applied.
+    /// 1 if the update was not applied: the loss or a gradient was not finite, or all of the step's pictures have gone away.
     pub skipped: u64,
     /// What the loss was multiplied by in this step; only in fp16.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use crate::memory::MemoryPlan;
 use crate::prepare::Prepared;
 use crate::text::TextReport;
 use anyhow::Result;
-use base::counted;
+use base::{counted, visible};
 use data::{Bucket, ImageRow};
 use serde::Serialize;
 use std::fmt;
@@ -13,10 +13,27 @@ use std::fmt;
 #[derive(Clone, Debug, Serialize)]
 pub struct BucketRow {
     pub bucket: Bucket,
-    /// Pictures in an epoch, repeats included.
+    /// Pictures to learn in an epoch, repeats included.
     pub pictures: u64,
+    /// Pictures for regularisation (`reg_ratio`) in an epoch, on average.
+    pub regularisation: f64,
     /// Sizes of its batches.
     pub batches: Vec<usize>,
+}
+
+impl fmt::Display for BucketRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bucket {}: ", self.bucket)?;
+        // Which pictures of a set an epoch takes is drawn: its buckets get so many on average.
+        let about = format!("{} for regularisation", (self.regularisation * 10.0).round() / 10.0);
+        match (self.pictures, self.regularisation > 0.0) {
+            (0, true) => write!(f, "about {about} an epoch")?,
+            (pictures, true) => write!(f, "{} and about {about} an epoch", counted(pictures, "picture"))?,
+            (pictures, false) => write!(f, "{} an epoch", counted(pictures, "picture"))?,
+        }
+        let sizes: Vec<String> = self.batches.iter().map(usize::to_string).collect();
+        write!(f, ", batches of {}", sizes.join(" and "))
+    }
 }
 
 /// Rates that a plan holds at most: those of every step up to this length, and beyond it of every second, third, … step.
@@ -98,10 +115,11 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(run: &Prepared, memory: MemoryPlan) -> Result<Plan> {
-        let counts = run.dataset.bucket_counts();
+        let (counts, regularisation) = (run.dataset.bucket_counts(), run.batches.regularisation());
         let buckets = run.batches.shapes().into_iter().map(|(bucket, batches)| BucketRow {
             bucket,
             pictures: counts.get(&bucket).copied().unwrap_or(0),
+            regularisation: regularisation.get(&bucket).copied().unwrap_or(0.0),
             batches,
         });
         let steps_per_epoch = run.batches.steps_per_epoch();
@@ -131,16 +149,10 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.notices.iter().try_for_each(|line| writeln!(f, "note: {line}"))?;
+        self.notices.iter().try_for_each(|line| writeln!(f, "note: {}", visible(line)))?;
         writeln!(f, "base model: {}", self.family)?;
-        self.summary.iter().try_for_each(|line| writeln!(f, "{line}"))?;
-        for image in self.images.iter().filter(|image| !image.used) {
-            writeln!(f, "  not used: {} ({})", image.file, image.reason.as_deref().unwrap_or("no reason given"))?;
-        }
-        for row in &self.buckets {
-            let sizes: Vec<String> = row.batches.iter().map(usize::to_string).collect();
-            writeln!(f, "  bucket {}: {} an epoch, batches of {}", row.bucket, counted(row.pictures, "picture"), sizes.join(" and "))?;
-        }
+        self.summary.iter().try_for_each(|line| writeln!(f, "{}", visible(line)))?;
+        self.buckets.iter().try_for_each(|row| writeln!(f, "  {row}"))?;
         writeln!(f, "adapters: {}, {} trained numbers", counted(self.adapted_modules, "module"), self.trained_parameters)?;
         writeln!(f, "{}, {} an epoch, {:.2} epochs", counted(self.steps, "step"), self.steps_per_epoch, self.epochs)?;
         let rates = &self.learning_rate;

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use base::{DType, Shape};
 use config::{BadImages, BucketScheme, CaptionConfig, DatasetConfig, MaskConfig, RunConfig};
 use data::{
-    CaptionOptions, Dataset, DatasetOptions, FolderNames, Inside, Item, Level, Limits, MaskOptions, MaskSource, MissingCaptions,
+    CaptionOptions, Dataset, DatasetOptions, FolderNames, Inside, Item, Level, Limits, Mask, MaskOptions, MaskSource, MissingCaptions,
     OnBadImage, Purpose, Replacement, Role, Scheme, View,
 };
 use diffusion::{NoiseSchedule, Prediction};
@@ -72,8 +72,7 @@ impl Prepared {
         reporter.report(Event::End);
         let batches = data::Schedule::new(&dataset, config.seed, config.train.batch_size, config.train.gradient_accumulation);
         count_epochs(&mut config, batches.steps_per_epoch());
-        let steps = if config.train.steps > 0 { config.train.steps } else { config.train.epochs * batches.steps_per_epoch() };
-        ensure!(steps > 0, "nothing to train: train.steps and train.epochs come to 0 steps");
+        let steps = length(&config, batches.steps_per_epoch())?;
         let modules = model.parts.modules(model.clip_skip)?;
         let adapters = Adapters::resolve(&adapter_spec(&config), &modules).context("in the section network")?;
         let (text, texts) = text_side(&config, &model, &dataset)?;
@@ -103,7 +102,7 @@ impl Prepared {
             lines.push(line.to_string());
         }
         if self.texts.truncated > 0 {
-            let ends: Vec<String> = self.texts.dropped_ends.iter().map(|end| format!("\"{end}\"")).collect();
+            let ends: Vec<String> = self.texts.dropped_ends.iter().map(|end| format!("\"{}\"", base::excerpt(end, 80))).collect();
             lines.push(format!("{} captions are longer than their limit and are cut; dropped: {}", self.texts.truncated, ends.join(", ")));
         }
         lines
@@ -130,9 +129,11 @@ impl Prepared {
         }
         for (i, dataset) in config["datasets"].as_array().into_iter().flatten().enumerate() {
             flatten(&format!("datasets[{i}]"), dataset, &mut settings);
+            settings.insert(format!("the masks of datasets[{i}]"), self.masks_of(i));
+            settings.insert(format!("the captions of datasets[{i}]"), self.captions_of(i));
         }
-        // Paths may change, caches change nothing, a saved loss scale has begun already, and the others are compared on their own.
-        let apart = ["model.name_or_path", "network.pretrained_lora_path", "train.steps", "train.epochs", "train.grad_scaler.init_scale"];
+        // Paths may change, caches change nothing, and the others are compared on their own.
+        let apart = ["model.name_or_path", "network.pretrained_lora_path", "train.steps", "train.epochs"];
         let of_dataset = [".folder_path", ".mask_path", ".cache_latents", ".cache_latents_to_disk"];
         settings.retain(|key, _| {
             let rate = key.starts_with("train.") && key.ends_with("lr");
@@ -140,6 +141,25 @@ impl Prepared {
             !(apart.contains(&key.as_str()) || rate || kept_apart)
         });
         Ok(settings)
+    }
+
+    /// Which pictures of a dataset have a mask, and what their masks hold, in a word.
+    fn masks_of(&self, dataset: usize) -> String {
+        let entries = self.dataset.entries.iter().filter(|entry| entry.dataset == dataset);
+        let masks = entries.filter_map(|entry| {
+            let content = match entry.mask.as_ref()? {
+                Mask::Alpha => &entry.picture.content,
+                Mask::File(mask) => &mask.content,
+            };
+            Some([base::rng::name_word(&entry.picture.file), u64::from_le_bytes(*content.first_chunk()?)])
+        });
+        short_hash(masks)
+    }
+
+    /// The texts of a dataset's pictures in a word.
+    fn captions_of(&self, dataset: usize) -> String {
+        let entries = self.dataset.entries.iter().filter(|entry| entry.dataset == dataset);
+        short_hash(entries.map(|entry| [&entry.picture.file, &entry.caption.text].map(|text| base::rng::name_word(text))))
     }
 
     /// Path of the run's folder.
@@ -328,6 +348,12 @@ impl Prepared {
     }
 }
 
+/// `none`, or how many there are and a hash of them.
+fn short_hash(words: impl Iterator<Item = [u64; 2]>) -> String {
+    let words: Vec<u64> = words.flatten().collect();
+    if words.is_empty() { "none".to_string() } else { format!("{} ({:016x})", words.len() / 2, base::rng::mix(&words)) }
+}
+
 /// The leaves of a JSON value, under dotted keys.
 fn flatten(key: &str, value: &Value, out: &mut BTreeMap<String, String>) {
     match value {
@@ -345,6 +371,19 @@ pub const TEXT_PROGRAM: &str = "text";
 
 pub fn train_name(form: Form) -> String {
     format!("train {}x{} batch {}", form.size[1], form.size[0], form.batch)
+}
+
+/// The optimizer steps of a run, now that those of an epoch are known.
+fn length(config: &RunConfig, steps_per_epoch: u64) -> Result<u64> {
+    let (steps, epochs) = (config.train.steps, config.train.epochs);
+    let steps = if steps > 0 { steps } else { epochs.saturating_mul(steps_per_epoch) };
+    ensure!(steps > 0, "nothing to train: train.steps and train.epochs come to 0 steps");
+    ensure!(
+        steps <= config::MOST_STEPS,
+        "train.epochs: {epochs} of {steps_per_epoch} steps each are more than any run could do; at most {} steps",
+        config::MOST_STEPS
+    );
+    Ok(steps)
 }
 
 /// Intervals in epochs become intervals in steps, now that the steps of an epoch are known.
@@ -407,11 +446,11 @@ fn dataset_options(dataset: &DatasetConfig, model: &Model) -> DatasetOptions {
             ratio if ratio > 0.0 => Purpose::Regularise { ratio },
             _ => Purpose::Train { validation: dataset.validation },
         },
-        mask: mask_options(&dataset.mask),
+        mask: mask_options(&dataset.mask, model.factor() as u32),
     }
 }
 
-fn mask_options(mask: &MaskConfig) -> Option<MaskOptions> {
+fn mask_options(mask: &MaskConfig, factor: u32) -> Option<MaskOptions> {
     let source = match &mask.mask_path {
         Some(folder) => MaskSource::Folder(folder.clone()),
         None if mask.alpha_mask => MaskSource::Alpha,
@@ -420,8 +459,10 @@ fn mask_options(mask: &MaskConfig) -> Option<MaskOptions> {
     Some(MaskOptions {
         source,
         inside: if mask.invert_mask { Inside::Black } else { Inside::White },
-        min_value: mask.mask_min_value as f32,
+        // However little more than nothing it is.
+        min_value: (mask.mask_min_value as f32).max(if mask.mask_min_value > 0.0 { f32::MIN_POSITIVE } else { 0.0 }),
         level: if mask.normalize_mask { Level::Mean } else { Level::AsIs },
+        factor,
     })
 }
 
@@ -432,6 +473,7 @@ fn caption_options(caption: &CaptionConfig) -> CaptionOptions {
     };
     CaptionOptions {
         extensions: caption.caption_ext.clone(),
+        encoding: caption.caption_encoding.as_deref().and_then(base::code_page::named),
         column: caption.caption_column.clone(),
         default_caption: caption.default_caption.clone(),
         trigger_word: caption.trigger_word.clone(),

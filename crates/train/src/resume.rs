@@ -54,6 +54,9 @@ pub fn state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut dy
     Ok(Some(state))
 }
 
+/// Where the loss scale of a fresh run begins.
+const INIT_SCALE: &str = "train.grad_scaler.init_scale";
+
 /// Says which settings differ from the saved run's; those that would change what the saved numbers mean are refused.
 fn note_changes(saved: &BTreeMap<String, String>, now: &BTreeMap<String, String>, note: &mut dyn FnMut(String)) -> Result<()> {
     for (key, new) in now {
@@ -64,6 +67,10 @@ fn note_changes(saved: &BTreeMap<String, String>, now: &BTreeMap<String, String>
             !same_rank,
             "{key} is {new}, but the saved run was trained with {old}: its strength would change at once; set it back, or begin a new run"
         );
+        if key == INIT_SCALE {
+            note(format!("{key}: config {new}, saved {old}; no effect on a resume, which goes on with the scale that the run has come to"));
+            continue;
+        }
         note(format!("{key}: config {new}, saved {old}; using the config's from here on"));
     }
     Ok(())

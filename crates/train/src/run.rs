@@ -226,6 +226,7 @@ impl Loop<'_> {
         self.reporter.report(Event::End);
         metrics.flush()?;
         board.iter_mut().try_for_each(TensorBoard::flush)?;
+        self.check_applied(total)?;
         let path = self.saver.folder.final_lora();
         self.saver.write_lora(&path, self.trainer.published(), total, self.reporter)?;
         self.saver.write_state(&self.trainer, total)?;
@@ -234,6 +235,24 @@ impl Loop<'_> {
             self.sample(total);
         }
         Ok(Finished { lora: path, steps: total, ran: total.saturating_sub(first), skipped: self.skipped })
+    }
+
+    /// A run none of whose updates was applied has learned nothing: its LoRA would be the one that it began with. So it ends as a failure;
+    /// its state is saved, from which a longer run goes on with the loss scale that it has come to.
+    fn check_applied(&mut self, total: u64) -> Result<()> {
+        if self.trainer.optimizer().steps() > 0 || total == 0 {
+            return Ok(());
+        }
+        self.saver.write_state(&self.trainer, total)?;
+        let advice = match self.trainer.loss_scale() {
+            Some(scale) => format!(
+                "train.grad_scaler.init_scale: {} begins where this run's loss scale ended; train.dtype: bf16 needs none; --resume with \
+                 more train.steps goes on from here",
+                scale.scale()
+            ),
+            None => "a lower train.lr, train.dtype: bf16 or fp32, or a look at the base model's weights may help".to_string(),
+        };
+        bail!("nothing was learned: not one of {} was applied, so no LoRA is written. {advice}", base::counted(total, "update"))
     }
 
     fn board(&self, first: u64) -> Result<TensorBoard> {
@@ -262,7 +281,11 @@ impl Loop<'_> {
         }
         let began = Instant::now();
         let lr = self.rates.lr(step);
-        let update = self.trainer.update(lr)?;
+        let is_gone = |loaded: &Loaded| {
+            let entries = loaded.picked.items.iter().map(|item| self.run.dataset.items[item.item].entry);
+            entries.into_iter().all(|entry| self.caches.is_lost(entry))
+        };
+        let update = if loaded.iter().all(is_gone) { self.trainer.pass_over()? } else { self.trainer.update(lr)? };
         seconds.optimizer = began.elapsed().as_secs_f64();
         let there = |loaded: &'_ Loaded| {
             let items = loaded.picked.items.iter().zip(&loaded.batch.weights).filter(|(_, weight)| **weight != 0.0);
@@ -313,6 +336,10 @@ impl Loop<'_> {
                     "step {step}: a gradient goes beyond what fp16 holds; the update is not applied, and the loss is scaled by {scale} \
                      instead of {before}"
                 )));
+                return Ok(());
+            }
+            Verdict::Empty => {
+                self.reporter.report(Event::Warning(format!("step {step}: all of its pictures have gone away; it is passed over")));
                 return Ok(());
             }
             Verdict::NotFinite => self.skipped += 1,

@@ -106,6 +106,8 @@ pub enum Verdict {
     NotFinite,
     /// The scaled gradients went beyond what fp16 holds: nothing was changed but the scale, which is this from now on.
     Overflow(f32),
+    /// All pictures of the step have gone away: nothing was changed, where momentum and decay would have moved on by themselves.
+    Empty,
 }
 
 /// How a program of the session is run: timed or not.
@@ -344,6 +346,14 @@ impl Trainer {
             }
         }
         Ok(Update { loss, preservation, grad_norm: clipped.norm, verdict, loss_scale })
+    }
+
+    /// Ends a group that holds nothing without an update.
+    pub fn pass_over(&mut self) -> Result<Update> {
+        self.group = Group::default();
+        self.session.clear_gradients()?;
+        let loss_scale = self.scale.as_ref().map(LossScale::scale);
+        Ok(Update { loss: f64::NAN, preservation: None, grad_norm: f64::NAN, verdict: Verdict::Empty, loss_scale })
     }
 
     /// Whether the update may be applied; moves the scale. A loss that is not finite comes out of the forward pass, which no scale

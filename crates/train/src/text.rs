@@ -15,6 +15,9 @@ pub struct Chunking {
     pub most: usize,
 }
 
+/// Letters of a text that an error repeats.
+const SHOWN: usize = 80;
+
 /// No caption is cut into more chunks than this: 64 × 75 tokens are no caption any more.
 const MOST_CHUNKS: usize = 64;
 
@@ -109,7 +112,7 @@ impl Embeddings {
         let width = model.parts.text_encoder.hidden_size;
         let entry = Entry { tensors: vec![("states".into(), Shape::from([states.len() / width, width]), states)] };
         let kept = self.cache.put(&self.key(text), entry);
-        kept.with_context(|| format!("the embedding of \"{text}\" can't be made"))?;
+        kept.with_context(|| format!("the embedding of \"{}\" can't be made", base::excerpt(text, SHOWN)))?;
         Ok(())
     }
 
@@ -117,7 +120,7 @@ impl Embeddings {
     pub fn append(&self, text: &str, chunks: usize, out: &mut Vec<f32>) -> Result<()> {
         let states = self.states(text)?;
         let have = states.len() / self.chunk;
-        ensure!(have <= chunks, "the text \"{text}\" has {have} chunks where {chunks} were planned");
+        ensure!(have <= chunks, "the text \"{}\" has {have} chunks where {chunks} were planned", base::excerpt(text, SHOWN));
         out.extend(states);
         if have < chunks {
             let empty = self.states("")?;
@@ -130,7 +133,7 @@ impl Embeddings {
         let entry = self.cache.get(&self.key(text));
         let states = entry.as_ref().and_then(|e| e.tensor("states")).map(|(_, values)| values.to_vec());
         anyhow::Context::with_context(states, || {
-            format!("the embedding of \"{text}\" is gone from the cache; start the run again to make it anew")
+            format!("the embedding of \"{}\" is gone from the cache; start the run again to make it anew", base::excerpt(text, SHOWN))
         })
     }
 }

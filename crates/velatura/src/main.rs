@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     match arguments.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::say(format_args!("error: {error:#}"));
+            output::say_line(format_args!("error: {error:#}"));
             ExitCode::from(signals::exit_status(&error))
         }
     }

@@ -40,9 +40,12 @@ impl Terminal {
         }
     }
 
-    /// A line for people, above the bar if there is one.
+    /// Words for people, of one line or several, above the bar if there is one.
     pub fn say(&self, text: &str) {
-        self.line(text);
+        match &self.bar {
+            Some(bar) => bar.suspend(|| output::say(text)),
+            None => output::say(text),
+        }
     }
 
     /// Progress of a download: one bar over all bytes of a file.
@@ -58,10 +61,7 @@ impl Terminal {
     }
 
     fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| output::say(text)),
-            None => output::say(text),
-        }
+        self.say(&base::visible(text));
     }
 
     fn begin(&mut self, what: &str, total: u64, template: &str) {
@@ -70,7 +70,7 @@ impl Terminal {
         if self.bars {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
             bar.set_style(ProgressStyle::with_template(template).expect("the templates in this file are valid"));
-            bar.set_message(what.to_string());
+            bar.set_message(base::visible(what));
             self.bar = Some(bar);
         } else {
             output::say(format_args!("{what}: {total}"));

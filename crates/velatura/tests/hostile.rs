@@ -192,7 +192,7 @@ fn damaged_captions_and_lists_are_text_or_an_error() {
     let captions =
         vec![text.as_bytes().to_vec(), utf16, units(u16::to_be_bytes), b"caf\xE9, na\xEFve".to_vec(), b"\x93\xFA\x96\x7B".to_vec()];
     let signs = b"\0\n\r\xEF\xBB\xBF\xFF\xFE,\"";
-    let read = |bytes: &[u8]| drop(data::text::decode(bytes));
+    let read = |bytes: &[u8]| drop(data::text::decode(bytes, data::text::Pages::default()));
     Reader { name: "captions", sound: captions, signs, rounds: 1500, most_bytes: MIB, read: &read }.check();
 
     let dir = tempfile::tempdir().unwrap();
@@ -208,7 +208,7 @@ fn damaged_captions_and_lists_are_text_or_an_error() {
         let path = dir.path().join(name);
         let read = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            drop(data::list::read(&path, None));
+            drop(data::list::read(&path, None, None));
         };
         let sound = vec![list.as_bytes().to_vec()];
         Reader { name: "lists", sound, signs: b"{}[],:\"\\\n\t\0", rounds: 300, most_bytes: MIB, read: &read }.check();

@@ -14,6 +14,7 @@ mod pictures;
 mod reading;
 mod samples;
 mod settings;
+mod toml_file;
 
 use crate::{LARGEST_FILE, text};
 use anyhow::{Context, Result, bail};
@@ -29,6 +30,30 @@ pub enum Source {
     Words(Vec<String>),
     /// A command line as it would be typed.
     Line(String),
+}
+
+/// sd-scripts' options that more than one of our keys, or another value, comes of: what they are foremost.
+const FOREMOST: [(&str, &str); 10] = [
+    ("network_dim", "network.linear"),
+    ("network_alpha", "network.linear_alpha"),
+    ("conv_dim", "network.conv"),
+    ("max_train_steps", "train.steps"),
+    ("max_train_epochs", "train.epochs"),
+    ("output_name", "name"),
+    ("save_precision", "save.dtype"),
+    ("save_every_n_steps", "save.save_every"),
+    ("save_every_n_epochs", "save.save_every_epochs"),
+    ("train_data_dir", "datasets[].folder_path"),
+];
+
+/// Our key for an option of sd-scripts.
+pub(crate) fn native_name(option: &str) -> Option<&'static str> {
+    let listed = [flags::RUN, flags::PICTURES, flags::NETWORK_ARGS].into_iter().flatten();
+    let is = listed.filter(|flag| flag.name == option).find_map(|flag| match flag.meaning {
+        flags::Meaning::Is(key) => Some(key),
+        _ => None,
+    });
+    is.or_else(|| FOREMOST.iter().find(|(name, _)| *name == option).map(|(_, key)| *key))
 }
 
 /// What came out of it.
@@ -76,8 +101,10 @@ pub fn import(sources: &[Source]) -> Result<Imported> {
     refuse(&given.errors)?;
     let (config, notes) = native.finish();
     let yaml = serde_saphyr::to_string(&config).context("the imported config can't be written as YAML")?;
-    let loaded = crate::load(yaml.as_bytes(), "the imported config", &[])?;
-    let notes: Vec<String> = notes.into_iter().chain(loaded.notices).collect();
+    let (_, findings) = crate::read(&yaml, "the imported config", &[])?;
+    // Its lines are nobody's yet.
+    let notices = findings.finish().map_err(|wrong| anyhow::anyhow!("the imported config can't be used as it is: {}", wrong.join("; ")))?;
+    let notes: Vec<String> = notes.into_iter().chain(notices).collect();
     Ok(Imported { yaml: with_comments(&yaml, &notes), notes })
 }
 

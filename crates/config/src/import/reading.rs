@@ -5,9 +5,10 @@ use super::flags::{Flag, Kind, NETWORK_ARGS, PICTURES, RUN};
 use super::literal;
 use super::pictures::Subset;
 use super::settings::Settings;
+use super::toml_file::Toml;
 use crate::{LARGEST_FILE, path, text};
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde_json::{Map, Value};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Where the paths that a file names are looked for: as they are, then beside the file.
@@ -56,29 +57,31 @@ impl Given {
             _ => {}
         }
         if (extension.is_empty() || extension == "txt")
-            && let Ok(table) = toml_table(content, origin)
+            && let Ok(toml) = Toml::read(content, origin)
         {
-            return self.table(&table, origin, place);
+            return self.table(&toml, place);
         }
         let all = commands(content, Dialect::of(extension, content)).with_context(|| origin.to_string())?;
         self.training_command(&all, origin, place)
     }
 
     fn toml(&mut self, content: &str, origin: &str, place: &Place) -> Result<()> {
-        self.table(&toml_table(content, origin)?, origin, place)
+        self.table(&Toml::read(content, origin)?, place)
     }
 
-    fn table(&mut self, table: &Map<String, Value>, origin: &str, place: &Place) -> Result<()> {
-        if table.get("datasets").is_some_and(Value::is_array) || table.get("general").is_some_and(Value::is_object) {
-            self.dataset_file(table, origin);
+    fn table(&mut self, toml: &Toml, place: &Place) -> Result<()> {
+        if toml.table.get("datasets").is_some_and(Value::is_array) || toml.table.get("general").is_some_and(Value::is_object) {
+            self.dataset_file(toml);
             return Ok(());
         }
         let mut here = Given::default();
-        for (key, value) in table {
+        for (key, value) in &toml.table {
             // Sections only group the keys.
             match value.as_object() {
-                Some(section) => section.iter().for_each(|(key, value)| here.put(key, value, &format!("{origin}: {key}"))),
-                None => here.put(key, value, &format!("{origin}: {key}")),
+                Some(section) => {
+                    section.iter().for_each(|(inner, value)| here.put(inner, value, &toml.origin(&format!("{key}.{inner}"), inner)));
+                }
+                None => here.put(key, value, &toml.origin(key, key)),
             }
         }
         self.join(here, place)
@@ -111,9 +114,9 @@ impl Given {
         }
         if let Some(file) = here.run.text("dataset_config").map(str::to_string) {
             let content = place.read(&file).context("in --dataset_config")?;
-            let table = toml_table(&content, &file)?;
+            let toml = Toml::read(&content, &file)?;
             if !here.subsets.iter().any(|subset| subset.origin.starts_with(&format!("{file}:"))) {
-                here.dataset_file(&table, &file);
+                here.dataset_file(&toml);
             }
         }
         for (mine, theirs) in [(&mut self.run, &here.run), (&mut self.pictures, &here.pictures), (&mut self.network, &here.network)] {
@@ -247,15 +250,4 @@ pub(super) fn unknown(name: &str, origin: &str, lists: &[&'static [Flag]]) -> St
         Some(near) => format!("{origin} is unknown; the nearest is {near}"),
         None => format!("{origin} is unknown"),
     }
-}
-
-/// TOML as a JSON object; errors have file, line and column.
-pub(super) fn toml_table(content: &str, origin: &str) -> Result<Map<String, Value>> {
-    toml::from_str(content).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start.min(content.len()));
-        let before = content.get(..at).unwrap_or_default();
-        let line = 1 + before.matches('\n').count();
-        let column = 1 + before.rsplit('\n').next().unwrap_or_default().chars().count();
-        anyhow!("{origin}:{line}:{column}: {}", error.message().lines().next().unwrap_or_default())
-    })
 }

@@ -1,8 +1,9 @@
 //! `--sample_…`: pictures made while training, with prompts from a file of lines, TOML or JSON.
 
 use super::native::Native;
-use super::reading::{Place, toml_table};
+use super::reading::Place;
 use super::settings::{Settings, shown};
+use super::toml_file::Toml;
 use serde_json::{Map, Value};
 
 /// sd-scripts' keys in prompt files, and what they are in `sample.samples`.
@@ -90,7 +91,7 @@ fn prompt_line(native: &mut Native, file: &str, line: &str) -> String {
 
 /// `[prompt]` holds what the entries of `[[prompt.subset]]` have in common.
 fn toml_entries(file: &str, text: &str) -> Result<Value, String> {
-    let table = toml_table(text, file).map_err(|error| format!("{error:#}"))?;
+    let Toml { table, .. } = Toml::read(text, file).map_err(|error| format!("{error:#}"))?;
     let mut common = table.get("prompt").and_then(Value::as_object).cloned().ok_or("[prompt] is missing")?;
     let subsets = common.remove("subset").and_then(|subset| subset.as_array().cloned()).unwrap_or_default();
     let whole = |subset: &Value| {

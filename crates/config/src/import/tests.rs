@@ -328,6 +328,20 @@ fn a_dataset_file_gives_a_dataset_for_each_subset_with_what_stands_above_it() {
     refused("d.toml", &DATASET.replace("flip_aug = true", "color_aug = true"), &["datasets[0].subsets[1].color_aug"]);
     refused("d.toml", &DATASET.replace("image_dir = \"/imgs/c\"", ""), &["datasets[1].subsets[0]", "image_dir is missing"]);
     refused("d.toml", &DATASET.replace("flip_aug = true", "flip_aug = \"True\""), &["flip_aug", "true or false"]);
+    refused(
+        "d.toml",
+        &DATASET.replace("keep_tokens = 1", "keep_tokens = 1.5"),
+        &["d.toml:", "datasets[0].subsets[0].keep_tokens", "whole number"],
+    );
+    let line = |key: &str| DATASET.lines().position(|line| line.trim().starts_with(key)).unwrap() + 1;
+    let place = format!("d.toml:{}: datasets[0].subsets[1].flip_aug: True is not true or false", line("flip_aug"));
+    refused("d.toml", &DATASET.replace("flip_aug = true", "flip_aug = \"True\""), &[&place]);
+    refused(
+        "a.toml",
+        "seed = 1\n[network]\nnetwork_dim = \"x\"\nlearning_rate = true\n",
+        &["a.toml:3: network_dim: x is not a whole number", "a.toml:4: learning_rate"],
+    );
+    refused("a.toml", "seed = 1\nnetwork_din = 4\n", &["a.toml:2: network_din is unknown; the nearest is network_dim"]);
     refused("d.toml", "[general]\nx = ", &["d.toml:2:5"]);
     refused("d.toml", "[[datasets]]\nresolution = 512\n", &["datasets[0]", "subsets"]);
 }

@@ -11,7 +11,7 @@ pub use words::CaptionStatistics;
 use crate::dataset::{Dataset, Role};
 use crate::report::ImageRow;
 use anyhow::Result;
-use base::counted;
+use base::{counted, visible};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::fmt;
@@ -93,7 +93,7 @@ impl Diagnosis {
         findings.extend(lonely(dataset));
         findings.extend(warned(dataset));
         findings.sort_by_key(|finding| finding.kind);
-        Ok(Diagnosis { images: dataset.rows(), looks, captions, summary: dataset.summary(), findings })
+        Ok(Diagnosis { images: dataset.rows(), looks, captions, summary: dataset.counts(), findings })
     }
 }
 
@@ -129,8 +129,8 @@ fn lonely(dataset: &Dataset) -> Option<Finding> {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.what)?;
-        self.files.iter().take(MOST_SHOWN).try_for_each(|file| writeln!(f, "    {file}"))?;
+        writeln!(f, "{}", visible(&self.what))?;
+        self.files.iter().take(MOST_SHOWN).try_for_each(|file| writeln!(f, "    {}", visible(file)))?;
         if self.files.len() > MOST_SHOWN {
             writeln!(f, "    and {} more (--json lists all)", self.files.len() - MOST_SHOWN)?;
         }
@@ -140,7 +140,7 @@ impl fmt::Display for Finding {
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.summary.iter().filter(|line| !line.starts_with("not used: ")).try_for_each(|line| writeln!(f, "{line}"))?;
+        self.summary.iter().try_for_each(|line| writeln!(f, "{}", visible(line)))?;
         writeln!(f, "{}", self.captions)?;
         if self.findings.is_empty() {
             return writeln!(f, "nothing odd was found");

@@ -68,7 +68,8 @@ impl CaptionStatistics {
 impl fmt::Display for CaptionStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CaptionStatistics { captions, distinct, tokens_median, tokens_most, .. } = self;
-        write!(f, "{captions} captions, {distinct} different; {tokens_median} tokens in the middle, {tokens_most} at most")
+        let (captions, middle) = (counted(*captions, "caption"), counted(*tokens_median, "token"));
+        write!(f, "{captions}, {distinct} different; {middle} in the middle, {tokens_most} at most")
     }
 }
 
@@ -118,7 +119,7 @@ fn same(texts: &[Text]) -> Option<Finding> {
     let mut counts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     texts.iter().filter(|t| !t.filled).for_each(|t| counts.entry(&t.text).or_default().push(t.file.to_string()));
     let (text, files) = counts.into_iter().max_by_key(|(_, files)| files.len())?;
-    let shown: String = text.chars().take(60).collect();
+    let shown = base::excerpt(text, 60);
     let what = format!("{} of {} pictures have the same caption: \"{shown}\"", files.len(), texts.len());
     let advice = "everything that all pictures share goes into it; say what differs between them if it should stay changeable";
     (files.len() >= FEW && files.len() * 2 > texts.len()).then(|| Finding::new(Kind::SameCaption, files, what, advice))
@@ -145,7 +146,8 @@ fn trigger(dataset: &Dataset, texts: &[Text]) -> Option<Finding> {
     let (word, count) = counts.into_iter().filter(|(word, _)| word.chars().count() > 2).max_by_key(|(_, count)| *count)?;
     let missing: Vec<String> = written.iter().filter(|t| !t.text.contains(&word)).map(|t| t.file.to_string()).collect();
     let likely = written.len() >= FEW && count as f64 >= TRIGGER_SHARE * written.len() as f64;
-    let what = format!("{count} of {} captions begin with \"{word}\", and {} don't have it at all", written.len(), missing.len());
+    let shown = base::excerpt(&word, 40);
+    let what = format!("{count} of {} captions begin with \"{shown}\", and {} don't have it at all", written.len(), missing.len());
     let advice = "if it is the trigger word, put it into all of them (trigger_word does that by itself)";
     (likely && !missing.is_empty()).then(|| Finding::new(Kind::Trigger, missing, what, advice))
 }

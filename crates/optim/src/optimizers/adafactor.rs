@@ -12,7 +12,7 @@
 use super::factored::{Mean, clip, observe, stretches};
 use super::{ADAM, Entry, Rule, Step, of};
 use crate::cells::{Kind, Lane, Spec};
-use crate::hyper::{DECAY, Hyper, NEGATIVE, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, NEGATIVE, POSITIVE};
 use crate::table::{Grain, Place};
 use anyhow::{Result, ensure};
 
@@ -35,7 +35,7 @@ fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
         clip_threshold: hyper.number(&["clip_threshold"], 1.0, POSITIVE)?,
         decay_rate: hyper.number(&["decay_rate"], -0.8, NEGATIVE)?,
         beta1: hyper.optional(&["beta1"], DECAY)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         scale_parameter: hyper.flag(&["scale_parameter"], false)?,
         relative_step: hyper.flag(&["relative_step"], false)?,
         warmup_init: hyper.flag(&["warmup_init"], false)?,

@@ -6,7 +6,7 @@
 
 use super::{Entry, Rates, Rule, Step, of};
 use crate::cells::{Kind, Spec};
-use crate::hyper::{Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY_OF_WEIGHTS, Hyper, NOT_NEGATIVE, POSITIVE};
 use anyhow::Result;
 
 pub(super) const ENTRY: Entry =
@@ -22,7 +22,7 @@ struct Adagrad {
 fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
     Ok(Box::new(Adagrad {
         lr_decay: hyper.number(&["lr_decay"], 0.0, NOT_NEGATIVE)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         start: hyper.number(&["initial_accumulator_value"], 0.0, NOT_NEGATIVE)?,
         eps: hyper.number(&["eps"], 1e-10, POSITIVE)?,
     }))

@@ -10,7 +10,7 @@
 use super::{ADAM, Entry, Rule, Step, of};
 use crate::cells::{Kind, Spec, decoded};
 use crate::dynamic::Code;
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, POSITIVE};
 use crate::table::Place;
 use anyhow::Result;
 use serde_json::json;
@@ -63,7 +63,7 @@ struct Adam {
 pub(super) fn parse(hyper: &mut Hyper, decay: Decay, bits: Bits, weight_decay: f64) -> Result<Box<dyn Rule>> {
     let betas = hyper.numbers(&["betas"], [0.9, 0.999], DECAY)?;
     let eps = hyper.number(&["eps"], 1e-8, POSITIVE)?;
-    let weight_decay = hyper.number(&["weight_decay"], weight_decay, NOT_NEGATIVE)?;
+    let weight_decay = hyper.number(&["weight_decay"], weight_decay, DECAY_OF_WEIGHTS)?;
     hyper.only("amsgrad", json!(false), "the largest second moment is not kept")?;
     Ok(Box::new(Adam { betas, eps, weight_decay, decay, bits }))
 }

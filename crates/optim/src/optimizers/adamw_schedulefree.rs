@@ -12,7 +12,7 @@
 
 use super::{Entry, Rates, Rule, Step, of};
 use crate::cells::{Cells, Kind, Spec};
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, NOT_NEGATIVE, POSITIVE};
 use crate::table::Table;
 use anyhow::{Result, ensure};
 
@@ -39,7 +39,7 @@ fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
     Ok(Box::new(ScheduleFree {
         betas,
         eps: hyper.number(&["eps"], 1e-8, POSITIVE)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         warmup_steps: hyper.whole(&["warmup_steps"], 0, [0, 1_000_000_000])?,
         r: hyper.number(&["r"], 0.0, NOT_NEGATIVE)?,
         weight_lr_power: hyper.number(&["weight_lr_power"], 2.0, NOT_NEGATIVE)?,

@@ -11,7 +11,7 @@
 use super::factored::{Mean, clip, observe, stretches};
 use super::{Entry, Rates, Rule, Step, of};
 use crate::cells::{Kind, Lane, Spec};
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, NOT_NEGATIVE, POSITIVE};
 use crate::table::{Grain, Place};
 use anyhow::{Result, ensure};
 
@@ -40,7 +40,7 @@ impl Settings {
             beta2: hyper.number(&["beta2"], 0.999, DECAY)?,
             eps: hyper.number(&["eps"], 1e-30, POSITIVE)?,
             clip_threshold: hyper.number(&["clip_threshold"], 1.0, POSITIVE)?,
-            weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+            weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         })
     }
 

@@ -13,7 +13,7 @@ use super::automagic::{RATES, bit, set_bit};
 use super::factored::{Mean, clip, observe, stretches};
 use super::{Entry, Rule, Step, of};
 use crate::cells::{Cells, Kind, Lane, Spec};
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, POSITIVE};
 use crate::table::{Grain, Place, Table};
 use anyhow::Result;
 
@@ -33,7 +33,7 @@ fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
         beta2: hyper.number(&["beta2"], 0.999, DECAY)?,
         eps: hyper.number(&["eps"], 1e-30, POSITIVE)?,
         clip_threshold: hyper.number(&["clip_threshold"], 1.0, POSITIVE)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         history: hyper.whole(&["polarity_history"], 8, [2, 64])? as usize,
     }))
 }

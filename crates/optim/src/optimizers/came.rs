@@ -10,7 +10,7 @@
 use super::factored::{Mean, clip, observe, stretches};
 use super::{ADAM, Entry, Rule, Step, of};
 use crate::cells::{Kind, Lane, Spec};
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, POSITIVE};
 use crate::table::{Grain, Matrix, Place};
 use anyhow::Result;
 
@@ -28,7 +28,7 @@ fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
         betas: hyper.numbers(&["betas"], [0.9, 0.999, 0.9999], DECAY)?,
         eps: hyper.numbers(&["eps"], [1e-30, 1e-16], POSITIVE)?,
         clip_threshold: hyper.number(&["clip_threshold"], 1.0, POSITIVE)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
     }))
 }
 

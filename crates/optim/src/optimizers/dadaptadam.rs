@@ -12,7 +12,7 @@
 
 use super::{Entry, FACTOR, Rule, Step, of};
 use crate::cells::{Kind, Lane, Spec};
-use crate::hyper::{AT_LEAST_ONE, DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{AT_LEAST_ONE, DECAY, DECAY_OF_WEIGHTS, Hyper, POSITIVE};
 use crate::table::Place;
 use anyhow::Result;
 
@@ -33,7 +33,7 @@ fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
     Ok(Box::new(DAdaptAdam {
         betas: hyper.numbers(&["betas"], [0.9, 0.999], DECAY)?,
         eps: hyper.number(&["eps"], 1e-8, POSITIVE)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         decouple: hyper.flag(&["decouple"], false)?,
         use_bias_correction: hyper.flag(&["use_bias_correction"], false)?,
         d0: hyper.number(&["d0"], 1e-6, POSITIVE)?,

@@ -11,7 +11,7 @@
 use super::lion::sign;
 use super::{Entry, FACTOR, Rule, Step, of};
 use crate::cells::{Kind, Spec};
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, POSITIVE};
 use anyhow::Result;
 
 pub(super) const ENTRY: Entry = Entry { name: "dadaptlion", aliases: &["dadaptationlion"], rates: FACTOR, version: 1, parse };
@@ -25,7 +25,7 @@ struct DAdaptLion {
 fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
     Ok(Box::new(DAdaptLion {
         betas: hyper.numbers(&["betas"], [0.9, 0.99], DECAY)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         d0: hyper.number(&["d0"], 1e-6, POSITIVE)?,
     }))
 }

@@ -8,7 +8,7 @@
 use super::adam::Bits;
 use super::{ADAM, Entry, Rule, Step, of};
 use crate::cells::{Spec, decoded};
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper};
 use anyhow::Result;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -27,7 +27,7 @@ struct Lion {
 
 pub(super) fn parse(hyper: &mut Hyper, bits: Bits) -> Result<Box<dyn Rule>> {
     let betas = hyper.numbers(&["betas"], [0.9, 0.99], DECAY)?;
-    let weight_decay = hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?;
+    let weight_decay = hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?;
     Ok(Box::new(Lion { betas, weight_decay, bits }))
 }
 

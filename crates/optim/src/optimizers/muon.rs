@@ -13,7 +13,7 @@
 use super::{Entry, Rates, Rule, Step, of};
 use crate::Layout;
 use crate::cells::{Kind, Spec};
-use crate::hyper::{ANY, DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{ANY, DECAY, DECAY_OF_WEIGHTS, Hyper, POSITIVE};
 use crate::table::{Grain, Matrix, Place, matrix};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -47,7 +47,7 @@ fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
     Ok(Box::new(Muon {
         momentum: hyper.number(&["momentum"], 0.95, DECAY)?,
         nesterov: hyper.flag(&["nesterov"], true)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.1, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.1, DECAY_OF_WEIGHTS)?,
         coefficients: hyper.numbers(&["ns_coefficients"], [3.4445, -4.775, 2.0315], ANY)?.map(|c| c as f32),
         ns_steps: hyper.whole(&["ns_steps"], 5, [1, 99])?,
         eps: hyper.number(&["eps"], 1e-7, POSITIVE)? as f32,

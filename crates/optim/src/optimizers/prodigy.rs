@@ -16,7 +16,7 @@
 use super::adam::Bits;
 use super::{Entry, FACTOR, Rule, Step, of};
 use crate::cells::{Kind, Lane, Spec, decoded, looked_at};
-use crate::hyper::{AT_LEAST_ONE, DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{AT_LEAST_ONE, DECAY, DECAY_OF_WEIGHTS, Hyper, POSITIVE};
 use crate::table::Place;
 use anyhow::Result;
 
@@ -44,7 +44,7 @@ pub(super) fn parse(hyper: &mut Hyper, bits: Bits, slice: u64) -> Result<Box<dyn
         betas,
         beta3: hyper.optional(&["beta3"], DECAY)?.unwrap_or(betas[1].sqrt()),
         eps: hyper.number(&["eps"], 1e-8, POSITIVE)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         decouple: hyper.flag(&["decouple"], true)?,
         use_bias_correction: hyper.flag(&["use_bias_correction"], false)?,
         safeguard_warmup: hyper.flag(&["safeguard_warmup"], false)?,

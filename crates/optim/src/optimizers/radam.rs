@@ -9,7 +9,7 @@
 
 use super::{ADAM, Entry, Rule, Step, of};
 use crate::cells::{Kind, Spec};
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE, POSITIVE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, POSITIVE};
 use anyhow::Result;
 
 pub(super) const ENTRY: Entry = Entry { name: "radam", aliases: &[], rates: ADAM, version: 1, parse };
@@ -25,7 +25,7 @@ fn parse(hyper: &mut Hyper) -> Result<Box<dyn Rule>> {
     Ok(Box::new(Radam {
         betas: hyper.numbers(&["betas"], [0.9, 0.999], DECAY)?,
         eps: hyper.number(&["eps"], 1e-8, POSITIVE)?,
-        weight_decay: hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?,
+        weight_decay: hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?,
         decoupled: hyper.flag(&["decoupled_weight_decay"], false)?,
     }))
 }

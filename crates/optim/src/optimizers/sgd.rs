@@ -7,7 +7,7 @@
 
 use super::{Entry, Rates, Rule, Step, of};
 use crate::cells::{Kind, Spec};
-use crate::hyper::{DECAY, Hyper, NOT_NEGATIVE, SHARE};
+use crate::hyper::{DECAY, DECAY_OF_WEIGHTS, Hyper, SHARE};
 use anyhow::{Result, ensure};
 
 const RATES: Rates = Rates { default: 1e-2, usual: [1e-6, 10.0] };
@@ -42,7 +42,7 @@ fn parse(hyper: &mut Hyper, start: Start) -> Result<Box<dyn Rule>> {
     let momentum = hyper.number(&["momentum"], start.momentum, DECAY)?;
     let dampening = hyper.number(&["dampening"], 0.0, SHARE)?;
     let nesterov = hyper.flag(&["nesterov"], start.nesterov)?;
-    let weight_decay = hyper.number(&["weight_decay"], 0.0, NOT_NEGATIVE)?;
+    let weight_decay = hyper.number(&["weight_decay"], 0.0, DECAY_OF_WEIGHTS)?;
     ensure!(!nesterov || (momentum > 0.0 && dampening == 0.0), "optimizer sgd: nesterov needs a momentum and no dampening");
     Ok(Box::new(Sgd { momentum, dampening, nesterov, weight_decay }))
 }

@@ -28,12 +28,12 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let interrupt = signals::install()?;
     let mut terminal = Terminal::new(1);
     let run = open::prepare(arguments.config.load()?, &mut terminal)?;
-    run.notices.iter().for_each(|text| terminal.say(&format!("note: {text}")));
+    run.notices.iter().for_each(|text| terminal.say(&base::visible(&format!("note: {text}"))));
     let grouping = if arguments.by_shape { Grouping::KindAndShapes } else { Grouping::Kind };
     let backend = open::backend()?;
     let planned = Planned::new(&run, backend.as_ref())?;
     planned.memory.check()?;
     let bench = Bench::run(&run, planned, backend, arguments.steps, grouping, &interrupt, &mut terminal)?;
     drop(terminal);
-    if arguments.json { output::print(serde_json::to_string_pretty(&bench)?) } else { output::print(bench.to_string().trim_end()) }
+    if arguments.json { output::json(&bench) } else { output::print(bench.to_string().trim_end()) }
 }

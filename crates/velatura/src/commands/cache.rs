@@ -20,5 +20,5 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> Result<()> {
     let inventory = collect(&arguments.folder, if arguments.collect { Stale::Remove } else { Stale::Count })?;
-    if arguments.json { output::print(serde_json::to_string_pretty(&inventory)?) } else { output::print(inventory) }
+    if arguments.json { output::json(&inventory) } else { output::print(inventory) }
 }

@@ -53,7 +53,7 @@ pub struct Init {
 
 pub fn run(command: Command) -> Result<()> {
     match command {
-        Command::Schema => output::print(serde_json::to_string_pretty(&config::schema::schema())?),
+        Command::Schema => output::json(&config::schema::schema()),
         Command::Init(arguments) => init(&arguments),
         Command::Import(arguments) => import(arguments),
         Command::Check(arguments) => check(&arguments),
@@ -69,7 +69,7 @@ fn import(arguments: Import) -> Result<()> {
         false => vec![Source::Words(arguments.command)],
     };
     let imported = config::import::import(&sources)?;
-    imported.notes.iter().for_each(|note| output::say(format_args!("note: {note}")));
+    imported.notes.iter().for_each(|note| output::say_line(format_args!("note: {note}")));
     write(imported.yaml.trim_end(), arguments.output.as_deref())
 }
 
@@ -83,8 +83,9 @@ fn source(argument: PathBuf) -> Source {
 
 fn check(arguments: &ConfigArguments) -> Result<()> {
     let loaded = arguments.load()?;
-    loaded.notices.iter().for_each(output::say);
-    output::print(format_args!("{}: a config that can be read", arguments.config.display()))
+    loaded.notices.iter().for_each(output::say_line);
+    let name = if arguments.config == Path::new("-") { "standard input".into() } else { arguments.config.display().to_string() };
+    output::print(format_args!("{name}: a config that can be read"))
 }
 
 fn init(arguments: &Init) -> Result<()> {
@@ -113,7 +114,7 @@ fn init(arguments: &Init) -> Result<()> {
 
 /// Prints a config, or writes it to a file that doesn't exist yet and says which.
 fn write(text: &str, path: Option<&Path>) -> Result<()> {
-    let Some(path) = path else { return output::print(text) };
+    let Some(path) = path else { return output::data(text) };
     output::ensure_new("--output", path)?;
     base::fs::write_atomic(path, format!("{text}\n").as_bytes())?;
     output::print(open::shown(path))

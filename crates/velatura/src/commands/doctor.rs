@@ -1,7 +1,7 @@
 //! `velatura doctor DATASET`
 
 use crate::output;
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use data::doctor::{Diagnosis, Questions};
 use data::{Dataset, DatasetOptions};
@@ -23,6 +23,9 @@ pub struct Arguments {
     /// Extensions of caption files; the first file that exists counts.
     #[arg(long, default_value = "txt", value_delimiter = ',')]
     caption_ext: Vec<String>,
+    /// Encoding of caption files that are neither UTF-8 nor UTF-16, such as gbk or windows-1251; default: guessed.
+    #[arg(long)]
+    caption_encoding: Option<String>,
     /// The word that stands for what is to be learned.
     #[arg(long)]
     trigger: Option<String>,
@@ -35,12 +38,19 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<()> {
     let mut options = DatasetOptions::new(&arguments.dataset, arguments.resolution, BUCKET_STEP);
     options.caption.extensions = arguments.caption_ext.iter().map(|ext| ext.trim().trim_start_matches('.').to_string()).collect();
+    let encoding = arguments.caption_encoding.as_deref().map(|name| {
+        base::code_page::named(name)
+            .with_context(|| format!("--caption-encoding {name}: it is gbk, big5, shift_jis, windows-1251 or the like"))
+    });
+    options.caption.encoding = encoding.transpose()?;
     options.caption.trigger_word = arguments.trigger;
-    let dataset = Dataset::build(&[options])?;
+    // Where there is no config there is no `datasets[0]` either.
+    let dataset = Dataset::build(&[options])
+        .map_err(|error| anyhow!("{}", error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>().join(": ")))?;
     let tokenizer = clip()?;
     let tokens = |text: &str| tokenizer.encode(text, usize::MAX).map_or(0, |encoded| encoded.tokens);
     let diagnosis = Diagnosis::new(&dataset, &Questions { tokens: &tokens, token_limit: tokenizer.room() })?;
-    if arguments.json { output::print(serde_json::to_string_pretty(&diagnosis)?) } else { output::print(diagnosis.to_string().trim_end()) }
+    if arguments.json { output::json(&diagnosis) } else { output::print(diagnosis.to_string().trim_end()) }
 }
 
 /// The tokenizer of Stable Diffusion 1.x, whatever will be trained: every CLIP counts alike.

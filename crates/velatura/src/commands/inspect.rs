@@ -16,5 +16,5 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> Result<()> {
     let summary = weights::inspect::inspect(&arguments.file)?;
-    if arguments.json { output::print(serde_json::to_string_pretty(&summary)?) } else { output::print(summary.to_string().trim_end()) }
+    if arguments.json { output::json(&summary) } else { output::print(summary.to_string().trim_end()) }
 }

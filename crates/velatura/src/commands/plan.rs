@@ -30,14 +30,14 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let mut terminal = Terminal::new(1);
     let run = open::prepare(arguments.memory.load(&arguments.config)?, &mut terminal)?;
     // A LoRA to start from is read here too: whether it fits is part of whether the run could start.
-    run.first_factors()?.1.iter().for_each(|text| terminal.say(text));
+    run.first_factors()?.1.iter().for_each(|text| terminal.say(&base::visible(text)));
     run.dump_pixels(&mut terminal)?;
     let plan = Plan::new(&run, Planned::new(&run, open::backend()?.as_ref())?.memory)?;
     drop(terminal);
     if let Some(path) = &arguments.plot {
         train::sample::write_png(path, &rates(&plan)).with_context(|| format!("in --plot {}", path.display()))?;
     }
-    if arguments.json { output::print(serde_json::to_string_pretty(&plan)?) } else { output::print(plan.to_string().trim_end()) }
+    if arguments.json { output::json(&plan) } else { output::print(plan.to_string().trim_end()) }
 }
 
 /// The learning rate, one curve for each group of parameters.

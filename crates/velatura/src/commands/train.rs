@@ -44,7 +44,8 @@ pub fn train(loaded: config::Loaded, start: Start) -> Result<Finished> {
     let finished = train::train(&run, planned, backend, start, &interrupt, &mut terminal)?;
     drop(terminal);
     if finished.skipped > 0 {
-        output::say(format_args!("{} updates were not finite and were not applied", finished.skipped));
+        let verb = if finished.skipped == 1 { "was" } else { "were" };
+        output::say(format_args!("{} {verb} not finite and {verb} not applied", base::counted(finished.skipped, "update")));
     }
     output::print(format_args!("step {} reached: {}", finished.steps, open::shown(&finished.lora)))?;
     Ok(finished)

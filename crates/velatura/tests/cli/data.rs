@@ -288,3 +288,127 @@ fn a_picture_with_a_name_of_240_bytes_and_a_long_chinese_prompt_make_files_that_
     assert!(place.rows("long").iter().all(|row| row.skipped == 0));
     assert_eq!(std::fs::read_dir(place.path("dump")).unwrap().count(), 14);
 }
+
+/// Pictures of one content share their latents. When the one that stood for them goes away after the scan, the others stay.
+#[test]
+fn a_picture_that_goes_away_after_the_scan_takes_no_other_of_its_content_with_it() {
+    let place = Place::new("sd15");
+    for copy in ["pictures/copy.png", "others/again.png"] {
+        place.write(copy, place.read("pictures/0.png"));
+        place.write(&copy.replace("pictures", "masks").replace("others", "masks"), place.read("pictures/0.png"));
+    }
+    place.write("masks/0.png", place.read("pictures/0.png"));
+    let paths = |name: &str| place.path(name).display().to_string();
+    let changes = json!({
+        "model": {"name_or_path": paths("model")},
+        "training_folder": paths("gone"),
+        "cache_dir": paths("cache"),
+        "datasets": [{"folder_path": paths("pictures"), "mask_path": paths("masks")}, {"folder_path": paths("others"), "resolution": 64}],
+        "train": {"steps": null, "epochs": 1},
+    });
+    let file = place.config("gone", changes);
+    let loaded = config::load_file(&place.path(&file), &[]).unwrap();
+    let mut said = Said::default();
+    let run = train::Prepared::new(loaded, &place.path("model"), None, &mut said).unwrap();
+    std::fs::remove_file(place.path("pictures/0.png")).unwrap();
+    std::fs::remove_file(place.path("masks/0.png")).unwrap();
+    let backend: Box<dyn engine::Backend> = Box::new(cpu::Cpu::new().unwrap());
+    let planned = train::Planned::new(&run, backend.as_ref()).unwrap();
+    train::train(&run, planned, backend, train::Start::New, &train::interrupt::Interrupt::default(), &mut said).unwrap();
+    let files: Vec<String> = place.rows("gone").into_iter().flat_map(|row| row.files).collect();
+    assert!(["copy.png", "again.png"].iter().all(|name| files.iter().any(|file| file == name)), "{files:?}");
+    assert!(!files.iter().any(|file| file == "0.png"), "{files:?}");
+    let lost: Vec<&String> = said.0.iter().filter(|line| line.contains("left out")).collect();
+    assert!(lost.len() == 1 && lost[0].contains("0.png"), "{:?}", said.0);
+    // The step that had nothing but this picture, if there was one, has changed nothing.
+    let empty: Vec<_> = place.rows("gone").into_iter().filter(|row| row.files.is_empty()).collect();
+    assert!(empty.len() == 1 && empty[0].skipped == 1 && empty[0].loss.is_none(), "{empty:?}");
+}
+
+/// Remembers warnings.
+#[derive(Default)]
+struct Said(Vec<String>);
+
+impl train::event::Reporter for Said {
+    fn report(&mut self, event: train::event::Event) {
+        if let train::event::Event::Warning(text) = event {
+            self.0.push(text);
+        }
+    }
+}
+
+#[test]
+fn captions_in_code_pages_are_read_together_or_asked_about_and_may_be_named() {
+    let place = Place::new("sd15");
+    let (gbk, _) = (["一只猫", "红色的花", "女孩, 长发", "蓝天白云", "水墨画风格", "山水画", "小船"], ());
+    for (i, text) in gbk.iter().enumerate() {
+        place.write(&format!("pictures/{i}.txt"), encoding_rs::GBK.encode(text).0);
+    }
+    let captions = |config: &str| {
+        let plan: Value = serde_json::from_str(&place.run(&["plan", config, "--json"]).good().stdout).unwrap();
+        let rows = plan["images"].as_array().unwrap().clone();
+        rows.into_iter().map(|row| (row["caption"].as_str().map(str::to_string), row["reason"].to_string())).collect::<Vec<_>>()
+    };
+    let config = place.config("together", json!({}));
+    for ((caption, reason), meant) in captions(&config).iter().zip(gbk) {
+        assert!(caption.as_deref() == Some(meant) && reason.contains("GBK") && reason.contains("caption_encoding"), "{caption:?} {reason}");
+    }
+    // One alone is too little.
+    (1..7).for_each(|i| drop(place.write(&format!("pictures/{i}.txt"), gbk[i])));
+    let alone = captions(&config);
+    let asked = &alone.iter().find(|(caption, _)| caption.is_none()).unwrap().1;
+    for part in ["0.txt", "caption_encoding", "gbk (\\\"一只猫\\\")", "or"] {
+        assert!(asked.contains(part), "no `{part}` in {asked}");
+    }
+    let named = place.config("named", json!({"datasets": [{"caption_encoding": "cp936"}]}));
+    assert!(captions(&named).iter().zip(gbk).all(|((caption, reason), meant)| caption.as_deref() == Some(meant) && reason == "null"));
+    let doctor = place.run(&["doctor", "pictures"]).good().stdout;
+    assert!(doctor.contains("0.txt") && doctor.contains("caption_encoding"), "{doctor}");
+    let doctor = place.run(&["doctor", "pictures", "--caption-encoding", "gbk"]).good().stdout;
+    assert!(!doctor.contains("caption_encoding"), "{doctor}");
+}
+
+#[test]
+fn nothing_that_names_and_texts_hold_steers_a_terminal_and_files_are_told_once() {
+    let place = Place::new("sd15");
+    let (name, picture) = ("a\x1b[31m\nerror: b.png", place.read("pictures/0.png"));
+    place.write(&format!("pictures/{name}"), &picture);
+    place.write("pictures/a\x1b[31m\nerror: b.txt", b"caption \x1b]0;title\x07\xE9 of it".as_slice());
+    place.write("pictures/\x1b[2Jbroken.png", b"no picture");
+    let config = place.config("odd", json!({"trigger_word": "t\u{1b}[1m"}));
+    let outputs = [
+        place.run(&["plan", &config]).good(),
+        place.run(&["doctor", "pictures"]).good(),
+        place.run(&["train", &config]).good(),
+        place.run(&["train", &config, "--set", "train.steps=0"]),
+        place.run(&["plan", "no\x1b[31m\nsuch.yaml"]),
+        place.run(&["config", "check", &config, "--set", "device=\"x\\e[31my\""]),
+    ];
+    for done in &outputs {
+        let text = format!("{}{}", done.stdout, done.stderr);
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("error: b")), "{text}");
+    }
+    assert!(outputs[0].stdout.contains(r"\u{1b}[2Jbroken.png"), "{}", outputs[0].stdout);
+    for done in &outputs[..3] {
+        let text = format!("{}{}", done.stdout, done.stderr);
+        assert_eq!(text.matches("broken.png").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn a_plan_counts_regularisation_pictures_in_their_buckets() {
+    let place = Place::new("sd15");
+    for i in 0..4 {
+        place.write(&format!("others/{i}.png"), place.read("pictures/4.png"));
+    }
+    place.write("others/4.png", place.read("pictures/1.png"));
+    // Seven to learn, and half as many others from a set of its own, a fifth of them in another shape.
+    let others = json!({"folder_path": "others", "resolution": 128, "is_reg": true, "reg_ratio": 0.5});
+    let config = place.config("reg", json!({"datasets": [{}, others]}));
+    let plan: Value = serde_json::from_str(&place.run(&["plan", &config, "--json"]).good().stdout).unwrap();
+    let of = |key: &str| plan["buckets"].as_array().unwrap().iter().map(|row| row[key].as_f64().unwrap()).sum::<f64>();
+    assert_eq!((of("pictures"), of("regularisation")), (7.0, 3.5));
+    let text = place.run(&["plan", &config]).good().stdout;
+    assert!(!text.contains("0 pictures an epoch") && text.contains("2.8 for regularisation"), "{text}");
+}

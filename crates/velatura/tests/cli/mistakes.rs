@@ -150,3 +150,35 @@ fn an_output_that_can_not_be_written_is_found_before_training() {
     let error = place.run(&["train", &config]).error();
     assert!(error.contains("half/run"), "{error}");
 }
+
+#[test]
+fn no_number_of_epochs_is_longer_than_any_run_could_be() {
+    let place = Place::new("sd15");
+    for (epochs, repeats) in [(1_000_000_000u64, 1), (1_000_000, 100_000), (200_000_000, 1)] {
+        let changes = json!({"train": {"steps": null, "epochs": epochs}, "datasets": [{"num_repeats": repeats}]});
+        refused(&place, "endless", changes, &["train.epochs", &epochs.to_string(), "at most 1000000000 steps"]);
+    }
+}
+
+#[test]
+fn every_setting_that_is_wrong_is_told_at_once_with_its_place() {
+    let place = Place::new("sd15");
+    place.write(
+        "many.yaml",
+        "name: run\nmodel: {path: model, clip_skip: 99}\ndatasets:\n  - path: pictures\n    num_repeats: 0\ntrain:\n  batch_size: 0\n  lr: 1e9\n",
+    );
+    for command in [vec!["plan", "many.yaml"], vec!["config", "check", "many.yaml"]] {
+        let error = place.run(&command).error();
+        for part in [
+            "4 keys",
+            "many.yaml:2:22: model.clip_skip",
+            "many.yaml:5:5: datasets[0].num_repeats",
+            "many.yaml:7:3: train.batch_size",
+            "many.yaml:8:3: train.lr",
+        ] {
+            assert!(error.contains(part), "no `{part}` in {error}");
+        }
+    }
+    let error = place.run(&["plan", "many.yaml", "--set", "train.lr=1e-4", "--set", "train.batch_size=2000000"]).error();
+    assert!(error.contains("--set train.batch_size=2000000: train.batch_size") && !error.contains("train.lr"), "{error}");
+}

@@ -91,6 +91,25 @@ fn overflows_of_fp16_are_counted_and_not_applied_and_end_no_run() {
     }
     assert_eq!(done.stderr.matches("goes beyond what fp16 holds").count(), overflows, "{}", done.stderr);
     assert!(done.stderr.contains(&format!("{overflows} updates were not finite")), "{}", done.stderr);
+    // A run that only ever overflows has learned nothing, and says so instead of leaving a LoRA of zeros.
+    let short = json!({"train": {"steps": 2, "dtype": "fp16", "grad_scaler": {"init_scale": 1e12, "growth_interval": 1000}}});
+    let config = place.config("short", short);
+    for arguments in [vec!["train", &config], vec!["train", &config, "--resume"]] {
+        let error = place.run(&arguments).error();
+        for part in ["nothing was learned", "2 updates", "train.grad_scaler.init_scale: 250000000000", "train.dtype: bf16", "--resume"] {
+            assert!(error.contains(part), "no `{part}` in {error}");
+        }
+        assert!(!place.exists("short/run/run.safetensors"));
+    }
+    // Where that scale goes on there are no more overflows than in the longer run.
+    let resumed = place.run(&["train", &config, "--resume", "--set", "train.steps=30", "--set", "train.grad_scaler.init_scale=8"]).good();
+    let said = "train.grad_scaler.init_scale: config 8.0, saved 1000000000000.0; no effect on a resume";
+    assert!(resumed.stderr.contains(said), "{}", resumed.stderr);
+    let scales = |name: &str| place.rows(name).iter().map(|row| row.loss_scale).collect::<Vec<_>>();
+    assert_eq!(scales("short"), scales("half"));
+    let one = json!({"train": {"steps": 30, "dtype": "fp16", "grad_scaler": {"init_scale": place.rows("half").last().unwrap().loss_scale.unwrap() * 2.0}}});
+    let done = place.train("one", one);
+    assert!(done.stderr.contains("1 update was not finite and was not applied"), "{}", done.stderr);
     place.train("full", json!({}));
     assert!(place.rows("full").iter().all(|row| row.loss_scale.is_none() && row.overflow.is_none()));
     let metadata = place.lora("half/run/run.safetensors").metadata;
