@@ -1,12 +1,36 @@
 //! What a file is, by its content: the extension is only asked to tell a damaged picture from a file of another kind.
 
-use image::ImageFormat;
+/// A kind of picture that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Bmp,
+    Gif,
+    Jpeg,
+    JpegXl,
+    Png,
+    Tiff,
+    WebP,
+}
+
+impl Format {
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Bmp => "BMP",
+            Format::Gif => "GIF",
+            Format::Jpeg => "JPEG",
+            Format::JpegXl => "JPEG XL",
+            Format::Png => "PNG",
+            Format::Tiff => "TIFF",
+            Format::WebP => "WebP",
+        }
+    }
+}
 
 /// What the first bytes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A picture that can be read.
-    Picture(ImageFormat),
+    Picture(Format),
     /// A picture, or something in its place, that can't be; the text says what it is.
     Unreadable(&'static str),
     Unknown,
@@ -19,16 +43,14 @@ pub const HEAD: usize = 512;
 pub fn sniff(head: &[u8]) -> Kind {
     let picture = |format| Kind::Picture(format);
     match head {
-        [0x89, b'P', b'N', b'G', ..] => picture(ImageFormat::Png),
-        [0xFF, 0xD8, 0xFF, ..] => picture(ImageFormat::Jpeg),
-        [b'G', b'I', b'F', b'8', ..] => picture(ImageFormat::Gif),
-        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => picture(ImageFormat::Bmp),
-        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => picture(ImageFormat::Tiff),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => picture(ImageFormat::WebP),
+        [0x89, b'P', b'N', b'G', ..] => picture(Format::Png),
+        [0xFF, 0xD8, 0xFF, ..] => picture(Format::Jpeg),
+        [b'G', b'I', b'F', b'8', ..] => picture(Format::Gif),
+        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => picture(Format::Bmp),
+        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => picture(Format::Tiff),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => picture(Format::WebP),
         [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => iso_media(brand),
-        [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => {
-            Kind::Unreadable("a JPEG XL picture, which can't be read here; convert it to PNG")
-        }
+        [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => picture(Format::JpegXl),
         [0, 0, 0, 0x0C, b'j', b'P', b' ', b' ', ..] => Kind::Unreadable("a JPEG 2000 picture, which can't be read here; convert it to PNG"),
         [b'8', b'B', b'P', b'S', ..] => Kind::Unreadable("a Photoshop file, which can't be read here; convert it to PNG"),
         [0, 0, 1, 0, _, 0, ..] => Kind::Unreadable("an icon, which can't be read here; convert it to PNG"),
@@ -84,10 +106,10 @@ pub fn describe_unknown(head: &[u8]) -> &'static str {
 }
 
 /// Why a picture whose decoder might not notice is cut short: these formats say where they end.
-pub fn cut_short(format: ImageFormat, bytes: &[u8]) -> Option<&'static str> {
+pub fn cut_short(format: Format, bytes: &[u8]) -> Option<&'static str> {
     let whole = match format {
-        ImageFormat::Jpeg => jpeg_reaches_its_end(bytes),
-        ImageFormat::WebP => riff_is_whole(bytes),
+        Format::Jpeg => jpeg_reaches_its_end(bytes),
+        Format::WebP => riff_is_whole(bytes),
         _ => true,
     };
     (!whole).then_some("cut short: the end of the picture is missing")
