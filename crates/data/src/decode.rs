@@ -8,7 +8,7 @@ use crate::format::{Format, Kind, cut_short, several_pages, sniff};
 pub use crate::gate::LIMIT as MOST_BYTES;
 
 use crate::gate::{DECODING, Room};
-use crate::{jxl, png};
+use crate::{avif, jxl, png};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::codecs::{gif::GifDecoder, png::PngDecoder, webp::WebPDecoder};
 use image::metadata::Orientation;
@@ -68,6 +68,7 @@ pub(crate) struct Upright {
 
 fn decode_as(format: Format, bytes: &[u8], background: [u8; 3]) -> Result<Decoded> {
     let stored = match format {
+        Format::Avif => avif::read(bytes)?,
         Format::JpegXl => jxl::read(bytes)?,
         Format::Bmp => upright(ImageFormat::Bmp, format, bytes)?,
         Format::Gif => upright(ImageFormat::Gif, format, bytes)?,

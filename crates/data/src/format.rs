@@ -3,6 +3,7 @@
 /// A kind of picture that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    Avif,
     Bmp,
     Gif,
     Jpeg,
@@ -15,6 +16,7 @@ pub enum Format {
 impl Format {
     pub fn name(self) -> &'static str {
         match self {
+            Format::Avif => "AVIF",
             Format::Bmp => "BMP",
             Format::Gif => "GIF",
             Format::Jpeg => "JPEG",
@@ -49,7 +51,7 @@ pub fn sniff(head: &[u8]) -> Kind {
         [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => picture(Format::Bmp),
         [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => picture(Format::Tiff),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => picture(Format::WebP),
-        [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => iso_media(brand),
+        [a, b, c, d, b'f', b't', b'y', b'p', brands @ ..] => iso_media([*a, *b, *c, *d], brands),
         [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => picture(Format::JpegXl),
         [0, 0, 0, 0x0C, b'j', b'P', b' ', b' ', ..] => Kind::Unreadable("a JPEG 2000 picture, which can't be read here; convert it to PNG"),
         [b'8', b'B', b'P', b'S', ..] => Kind::Unreadable("a Photoshop file, which can't be read here; convert it to PNG"),
@@ -60,11 +62,17 @@ pub fn sniff(head: &[u8]) -> Kind {
     }
 }
 
-/// AVIF, HEIC and videos share a container; its brand tells them apart.
-fn iso_media(brand: &[u8]) -> Kind {
-    match brand {
-        [b'a', b'v', b'i', b'f' | b's', ..] => Kind::Unreadable("an AVIF picture, which can't be read here; convert it to PNG or WebP"),
-        [b'h', b'e', b'i' | b'v', ..] | [b'm', b'i', b'f', b'1', ..] | [b'm', b's', b'f', b'1', ..] => {
+/// AVIF, HEIC and videos share a container; its brands tell them apart. The first is followed by others that fit too.
+fn iso_media(length: [u8; 4], brands: &[u8]) -> Kind {
+    let first = brands.get(..4).unwrap_or_default();
+    let end = (u32::from_be_bytes(length) as usize).saturating_sub(8).min(brands.len());
+    // Behind the first brand stands its version.
+    let mut others = brands[..end].chunks_exact(4).skip(2);
+    let is_avif = |brand: &[u8]| brand == b"avif" || brand == b"avis";
+    match first {
+        b"mif1" | b"msf1" if others.any(is_avif) => Kind::Picture(Format::Avif),
+        brand if is_avif(brand) => Kind::Picture(Format::Avif),
+        [b'h', b'e', b'i' | b'v', _] | b"mif1" | b"msf1" => {
             Kind::Unreadable("an HEIC picture, which can't be read here; convert it to PNG")
         }
         _ => Kind::Unreadable("a video, which can't be read here; save the frames that you want as pictures"),

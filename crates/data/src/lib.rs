@@ -9,6 +9,8 @@
 //! Nothing here knows about models, and nothing writes into the user's folders.
 
 pub mod ahead;
+pub mod av1;
+mod avif;
 pub mod batch;
 pub mod bucket;
 pub mod cache;

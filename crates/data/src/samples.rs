@@ -8,6 +8,17 @@ pub enum Samples {
     Sixteen(Vec<u16>),
 }
 
+impl Samples {
+    /// Appends a number in 0…1; what is beyond is cut to it.
+    pub fn push(&mut self, value: f32) {
+        let value = value.clamp(0.0, 1.0);
+        match self {
+            Samples::Eight(values) => values.push((value * 255.0 + 0.5) as u8),
+            Samples::Sixteen(values) => values.push((value * 65535.0 + 0.5) as u16),
+        }
+    }
+}
+
 /// What a pixel is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
@@ -28,12 +39,19 @@ impl Channels {
     }
 
     pub fn count(self) -> usize {
-        match self {
-            Channels::Grey => 1,
-            Channels::GreyAlpha => 2,
-            Channels::Rgb => 3,
-            Channels::Rgba => 4,
-        }
+        self.colours() + usize::from(self.has_alpha())
+    }
+
+    pub fn colours(self) -> usize {
+        if self.is_grey() { 1 } else { 3 }
+    }
+
+    pub fn is_grey(self) -> bool {
+        matches!(self, Channels::Grey | Channels::GreyAlpha)
+    }
+
+    pub fn has_alpha(self) -> bool {
+        matches!(self, Channels::GreyAlpha | Channels::Rgba)
     }
 }
 

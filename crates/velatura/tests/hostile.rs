@@ -151,6 +151,17 @@ fn damaged_pictures_are_read_or_refused_within_the_memory_that_a_picture_may_tak
     Reader { name: "pictures", sound: pictures(), signs: &[0, 1, 0xFF, 0xD8, 0xD9], rounds: 250, most_bytes, read: &read }.check();
 }
 
+/// Their streams are decoded in processes of their own, which end when a decoder does: this one hears of it as an error.
+#[test]
+fn damaged_avif_files_are_read_or_refused_whatever_becomes_of_their_decoders() {
+    data::av1::use_program(env!("CARGO_BIN_EXE_velatura").into());
+    let names = ["full_420.avif", "alpha.avif", "grid.avif", "animated.avif", "all_three.avif", "p3_icc.avif", "twelve.avif"];
+    let read = |bytes: &[u8]| drop(data::decode::decode(bytes, WHITE));
+    let most_bytes = MOST_PIXELS as usize * 8 + 64 * MIB;
+    Reader { name: "AVIF", sound: kept("avif", &names), signs: &[0, 1, 0x0A, 0x12, 0x32, 0xFF], rounds: 120, most_bytes, read: &read }
+        .check();
+}
+
 /// Width and height of a sound file, put up to what its format can say.
 fn declared_huge() -> Vec<(&'static str, Vec<u8>)> {
     let file = |format| encoded(&rgb(), format);
@@ -177,7 +188,10 @@ fn declared_huge() -> Vec<(&'static str, Vec<u8>)> {
     // The bits of a size, the lowest first: not small; 31 bits of height, of which 30 are written; as wide as high; no more metadata.
     let bits = 0b110 | 0x3FFF_FFFF << 3 | 1u64 << 33 | 1 << 36;
     let jxl = [&[0xFF, 0x0A][..], &bits.to_le_bytes(), &[0; 64]].concat();
-    vec![("JPEG XL", jxl), ("PNG", png), ("JPEG", jpeg), ("BMP", bmp), ("GIF", gif), ("TIFF", tiff), ("WebP", webp)]
+    let mut avif = kept("avif", &["lossless.avif"]).remove(0);
+    let size = avif.windows(4).position(|four| four == b"ispe").unwrap() + 8;
+    avif[size..size + 8].fill(0x7F);
+    vec![("AVIF", avif), ("JPEG XL", jxl), ("PNG", png), ("JPEG", jpeg), ("BMP", bmp), ("GIF", gif), ("TIFF", tiff), ("WebP", webp)]
 }
 
 fn png_crc(bytes: &[u8]) -> u32 {
