@@ -4,11 +4,11 @@
 //! declared size is checked before anything is allocated.
 
 use crate::colour::{self, flatten};
-use crate::format::{Kind, cut_short, several_pages, sniff};
+use crate::format::{Format, Kind, cut_short, several_pages, sniff};
 pub use crate::gate::LIMIT as MOST_BYTES;
 
-use crate::gate::DECODING;
-use crate::png;
+use crate::gate::{DECODING, Room};
+use crate::{avif, jxl, png};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::codecs::{gif::GifDecoder, png::PngDecoder, webp::WebPDecoder};
 use image::metadata::Orientation;
@@ -53,33 +53,31 @@ pub fn decode(bytes: &[u8], background: [u8; 3]) -> Result<Decoded> {
     }
     // The decoders are other people's code fed with other people's files: what they get wrong is that file's error.
     let decoded = catch_unwind(AssertUnwindSafe(|| decode_as(format, bytes, background)));
-    decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed on it (a damaged {} file?)", name(format))))
+    decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed on it (a damaged {} file?)", format.name())))
 }
 
-fn decode_as(format: ImageFormat, bytes: &[u8], background: [u8; 3]) -> Result<Decoded> {
-    let damaged = |e: image::ImageError| anyhow!("damaged {} file: {e}", name(format));
-    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
-    let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(MOST_PIXELS * 8 + (1 << 26));
-    reader.limits(limits);
-    let mut decoder = reader.into_decoder().map_err(damaged)?;
-    let (width, height) = decoder.dimensions();
-    ensure!(width > 0 && height > 0, "damaged {} file: it declares {width}×{height} pixels", name(format));
-    let pixels = u64::from(width) * u64::from(height);
-    ensure!(pixels <= MOST_PIXELS, "it declares {width}×{height} pixels, more than the {MOST_PIXELS} that are accepted");
-    let _room = DECODING.enter(held(pixels, decoder.color_type().bytes_per_pixel()));
-    let orientation = orientation(format, bytes, &mut decoder);
-    let icc = decoder.icc_profile().ok().flatten();
-    let mut warnings = frames(format, bytes);
-    if icc.is_none() && format == ImageFormat::Png && png::chunk(bytes, *b"iCCP").is_some() {
-        warnings.push("its colour profile is not used: it is damaged".to_string());
-    }
-    let printed = icc.as_deref().filter(|_| format == ImageFormat::Jpeg).and_then(|icc| of_cmyk(bytes, icc, (width, height)));
-    let (mut image, icc) = match printed {
-        Some(image) => (image, None),
-        None => (DynamicImage::from_decoder(decoder).map_err(damaged)?, icc),
+/// A picture turned upright, in the colours that its file is written in.
+pub(crate) struct Upright {
+    pub image: DynamicImage,
+    /// The profile of these colours; none: they are sRGB's.
+    pub icc: Option<Vec<u8>>,
+    pub warnings: Vec<String>,
+    /// Room for it and for what is made of it.
+    pub room: Room<'static>,
+}
+
+fn decode_as(format: Format, bytes: &[u8], background: [u8; 3]) -> Result<Decoded> {
+    let stored = match format {
+        Format::Avif => avif::read(bytes)?,
+        Format::JpegXl => jxl::read(bytes)?,
+        Format::Bmp => upright(ImageFormat::Bmp, format, bytes)?,
+        Format::Gif => upright(ImageFormat::Gif, format, bytes)?,
+        Format::Jpeg => upright(ImageFormat::Jpeg, format, bytes)?,
+        Format::Png => upright(ImageFormat::Png, format, bytes)?,
+        Format::Tiff => upright(ImageFormat::Tiff, format, bytes)?,
+        Format::WebP => upright(ImageFormat::WebP, format, bytes)?,
     };
-    image.apply_orientation(orientation);
+    let Upright { image, icc, mut warnings, room: _room } = stored;
     let (width, height) = (image.width(), image.height());
     let (mut planes, warning) = colour::planes(image, icc.as_deref());
     warnings.extend(warning);
@@ -87,8 +85,42 @@ fn decode_as(format: ImageFormat, bytes: &[u8], background: [u8; 3]) -> Result<D
     Ok(Decoded { rgb: Rgb { width, height, pixels: planes.rgb }, alpha: planes.alpha, warnings })
 }
 
+/// Refuses sizes that no picture has; those of others are told in pixels.
+pub(crate) fn admit(format: Format, width: u64, height: u64) -> Result<u64> {
+    ensure!(width > 0 && height > 0, "damaged {} file: it declares {width}×{height} pixels", format.name());
+    let pixels = width.saturating_mul(height);
+    ensure!(pixels <= MOST_PIXELS, "it declares {width}×{height} pixels, more than the {MOST_PIXELS} that are accepted");
+    Ok(pixels)
+}
+
+/// A picture that one of the codecs at hand reads.
+fn upright(codec: ImageFormat, format: Format, bytes: &[u8]) -> Result<Upright> {
+    let damaged = |e: image::ImageError| anyhow!("damaged {} file: {e}", format.name());
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), codec);
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(MOST_PIXELS * 8 + (1 << 26));
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(damaged)?;
+    let (width, height) = decoder.dimensions();
+    let pixels = admit(format, width.into(), height.into())?;
+    let room = DECODING.enter(held(pixels, decoder.color_type().bytes_per_pixel()));
+    let orientation = orientation(format, bytes, &mut decoder);
+    let icc = decoder.icc_profile().ok().flatten();
+    let mut warnings = frames(format, bytes);
+    if icc.is_none() && format == Format::Png && png::chunk(bytes, *b"iCCP").is_some() {
+        warnings.push("its colour profile is not used: it is damaged".to_string());
+    }
+    let printed = icc.as_deref().filter(|_| format == Format::Jpeg).and_then(|icc| of_cmyk(bytes, icc, (width, height)));
+    let (mut image, icc) = match printed {
+        Some(image) => (image, None),
+        None => (DynamicImage::from_decoder(decoder).map_err(damaged)?, icc),
+    };
+    image.apply_orientation(orientation);
+    Ok(Upright { image, icc, warnings, room })
+}
+
 /// Bytes that a picture takes while it is decoded: itself, its colours in 8 bits and its alpha.
-fn held(pixels: u64, pixel_bytes: u8) -> u64 {
+pub(crate) fn held(pixels: u64, pixel_bytes: u8) -> u64 {
     pixels * (u64::from(pixel_bytes) + 4)
 }
 
@@ -105,36 +137,24 @@ fn of_cmyk(bytes: &[u8], icc: &[u8], (width, height): (u32, u32)) -> Option<Dyna
 }
 
 /// How the stored picture has to be turned. In PNG files the block may stand behind the pixels, where the decoder doesn't look.
-fn orientation(format: ImageFormat, bytes: &[u8], decoder: &mut impl ImageDecoder) -> Orientation {
+fn orientation(format: Format, bytes: &[u8], decoder: &mut impl ImageDecoder) -> Orientation {
     let found = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    if found == Orientation::NoTransforms && format == ImageFormat::Png {
+    if found == Orientation::NoTransforms && format == Format::Png {
         return png::chunk(bytes, *b"eXIf").and_then(Orientation::from_exif_chunk).unwrap_or(found);
     }
     found
 }
 
-fn name(format: ImageFormat) -> &'static str {
-    match format {
-        ImageFormat::Png => "PNG",
-        ImageFormat::Jpeg => "JPEG",
-        ImageFormat::Gif => "GIF",
-        ImageFormat::WebP => "WebP",
-        ImageFormat::Tiff => "TIFF",
-        ImageFormat::Bmp => "BMP",
-        _ => "picture",
-    }
-}
-
 /// Warnings about what comes after the first frame.
-fn frames(format: ImageFormat, bytes: &[u8]) -> Vec<String> {
+fn frames(format: Format, bytes: &[u8]) -> Vec<String> {
     let cursor = Cursor::new(bytes);
     let animated = match format {
-        ImageFormat::Png => PngDecoder::new(cursor).is_ok_and(|d| d.is_apng().unwrap_or(false)),
-        ImageFormat::WebP => WebPDecoder::new(cursor).is_ok_and(|d| d.has_animation()),
-        ImageFormat::Gif => GifDecoder::new(cursor).is_ok_and(|d| d.into_frames().take(2).count() > 1),
+        Format::Png => PngDecoder::new(cursor).is_ok_and(|d| d.is_apng().unwrap_or(false)),
+        Format::WebP => WebPDecoder::new(cursor).is_ok_and(|d| d.has_animation()),
+        Format::Gif => GifDecoder::new(cursor).is_ok_and(|d| d.into_frames().take(2).count() > 1),
         _ => false,
     };
-    let pages = format == ImageFormat::Tiff && several_pages(bytes).unwrap_or(false);
+    let pages = format == Format::Tiff && several_pages(bytes).unwrap_or(false);
     let animated = animated.then(|| "animated: only the first frame is used".to_string());
     animated.into_iter().chain(pages.then(|| "it has several pages: only the first is used".to_string())).collect()
 }

@@ -1,12 +1,38 @@
 //! What a file is, by its content: the extension is only asked to tell a damaged picture from a file of another kind.
 
-use image::ImageFormat;
+/// A kind of picture that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Avif,
+    Bmp,
+    Gif,
+    Jpeg,
+    JpegXl,
+    Png,
+    Tiff,
+    WebP,
+}
+
+impl Format {
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Avif => "AVIF",
+            Format::Bmp => "BMP",
+            Format::Gif => "GIF",
+            Format::Jpeg => "JPEG",
+            Format::JpegXl => "JPEG XL",
+            Format::Png => "PNG",
+            Format::Tiff => "TIFF",
+            Format::WebP => "WebP",
+        }
+    }
+}
 
 /// What the first bytes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A picture that can be read.
-    Picture(ImageFormat),
+    Picture(Format),
     /// A picture, or something in its place, that can't be; the text says what it is.
     Unreadable(&'static str),
     Unknown,
@@ -19,16 +45,14 @@ pub const HEAD: usize = 512;
 pub fn sniff(head: &[u8]) -> Kind {
     let picture = |format| Kind::Picture(format);
     match head {
-        [0x89, b'P', b'N', b'G', ..] => picture(ImageFormat::Png),
-        [0xFF, 0xD8, 0xFF, ..] => picture(ImageFormat::Jpeg),
-        [b'G', b'I', b'F', b'8', ..] => picture(ImageFormat::Gif),
-        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => picture(ImageFormat::Bmp),
-        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => picture(ImageFormat::Tiff),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => picture(ImageFormat::WebP),
-        [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => iso_media(brand),
-        [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => {
-            Kind::Unreadable("a JPEG XL picture, which can't be read here; convert it to PNG")
-        }
+        [0x89, b'P', b'N', b'G', ..] => picture(Format::Png),
+        [0xFF, 0xD8, 0xFF, ..] => picture(Format::Jpeg),
+        [b'G', b'I', b'F', b'8', ..] => picture(Format::Gif),
+        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => picture(Format::Bmp),
+        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => picture(Format::Tiff),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => picture(Format::WebP),
+        [a, b, c, d, b'f', b't', b'y', b'p', brands @ ..] => iso_media([*a, *b, *c, *d], brands),
+        [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => picture(Format::JpegXl),
         [0, 0, 0, 0x0C, b'j', b'P', b' ', b' ', ..] => Kind::Unreadable("a JPEG 2000 picture, which can't be read here; convert it to PNG"),
         [b'8', b'B', b'P', b'S', ..] => Kind::Unreadable("a Photoshop file, which can't be read here; convert it to PNG"),
         [0, 0, 1, 0, _, 0, ..] => Kind::Unreadable("an icon, which can't be read here; convert it to PNG"),
@@ -38,11 +62,17 @@ pub fn sniff(head: &[u8]) -> Kind {
     }
 }
 
-/// AVIF, HEIC and videos share a container; its brand tells them apart.
-fn iso_media(brand: &[u8]) -> Kind {
-    match brand {
-        [b'a', b'v', b'i', b'f' | b's', ..] => Kind::Unreadable("an AVIF picture, which can't be read here; convert it to PNG or WebP"),
-        [b'h', b'e', b'i' | b'v', ..] | [b'm', b'i', b'f', b'1', ..] | [b'm', b's', b'f', b'1', ..] => {
+/// AVIF, HEIC and videos share a container; its brands tell them apart. The first is followed by others that fit too.
+fn iso_media(length: [u8; 4], brands: &[u8]) -> Kind {
+    let first = brands.get(..4).unwrap_or_default();
+    let end = (u32::from_be_bytes(length) as usize).saturating_sub(8).min(brands.len());
+    // Behind the first brand stands its version.
+    let mut others = brands[..end].chunks_exact(4).skip(2);
+    let is_avif = |brand: &[u8]| brand == b"avif" || brand == b"avis";
+    match first {
+        b"mif1" | b"msf1" if others.any(is_avif) => Kind::Picture(Format::Avif),
+        brand if is_avif(brand) => Kind::Picture(Format::Avif),
+        [b'h', b'e', b'i' | b'v', _] | b"mif1" | b"msf1" => {
             Kind::Unreadable("an HEIC picture, which can't be read here; convert it to PNG")
         }
         _ => Kind::Unreadable("a video, which can't be read here; save the frames that you want as pictures"),
@@ -84,10 +114,10 @@ pub fn describe_unknown(head: &[u8]) -> &'static str {
 }
 
 /// Why a picture whose decoder might not notice is cut short: these formats say where they end.
-pub fn cut_short(format: ImageFormat, bytes: &[u8]) -> Option<&'static str> {
+pub fn cut_short(format: Format, bytes: &[u8]) -> Option<&'static str> {
     let whole = match format {
-        ImageFormat::Jpeg => jpeg_reaches_its_end(bytes),
-        ImageFormat::WebP => riff_is_whole(bytes),
+        Format::Jpeg => jpeg_reaches_its_end(bytes),
+        Format::WebP => riff_is_whole(bytes),
         _ => true,
     };
     (!whole).then_some("cut short: the end of the picture is missing")

@@ -9,6 +9,8 @@
 //! Nothing here knows about models, and nothing writes into the user's folders.
 
 pub mod ahead;
+pub mod av1;
+mod avif;
 pub mod batch;
 pub mod bucket;
 pub mod cache;
@@ -24,12 +26,14 @@ pub mod dump;
 pub mod format;
 pub mod gate;
 pub mod gather;
+mod jxl;
 pub mod kohya;
 pub mod list;
 pub mod mask;
 pub mod pixels;
 pub mod png;
 pub mod report;
+mod samples;
 pub mod scan;
 pub mod tags;
 pub mod text;

@@ -9,6 +9,7 @@ mod signals;
 mod terminal;
 
 use clap::Parser;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Trains LoRA adapters for diffusion models: plans memory first, loses nothing, needs no Python.
@@ -21,6 +22,9 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(program) = this_program() {
+        data::av1::use_program(program);
+    }
     match arguments.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -28,4 +32,9 @@ fn main() -> ExitCode {
             ExitCode::from(signals::exit_status(&error))
         }
     }
+}
+
+/// What starts this program again, also where its file was replaced since it began.
+fn this_program() -> Option<PathBuf> {
+    if cfg!(target_os = "linux") { Some(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe().ok() }
 }

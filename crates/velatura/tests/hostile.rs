@@ -123,12 +123,20 @@ fn rgb() -> DynamicImage {
     DynamicImage::ImageRgb8(RgbImage::from_fn(24, 20, |x, y| image::Rgb([(x * 37 + y * 91) as u8, (x * y) as u8, 9])))
 }
 
+/// Files of a format that no crate here writes.
+fn kept(folder: &str, names: &[&str]) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/tests").join(folder);
+    names.iter().map(|name| std::fs::read(folder.join(name)).unwrap()).collect()
+}
+
 /// A picture in every format that is read.
 fn pictures() -> Vec<Vec<u8>> {
     let rgba = DynamicImage::ImageRgba8(RgbaImage::from_fn(16, 9, |x, y| Rgba([x as u8, y as u8, 70, (x * 16) as u8])));
     let formats = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Gif, ImageFormat::Tiff];
     let alpha = [ImageFormat::Png, ImageFormat::WebP, ImageFormat::Tiff].map(|format| encoded(&rgba, format));
-    formats.iter().map(|format| encoded(&rgb(), *format)).chain(alpha).collect()
+    let made = formats.iter().map(|format| encoded(&rgb(), *format)).chain(alpha);
+    let jxl = ["lossless.jxl", "lossless_container.jxl", "alpha_lossy.jxl", "grey_lossy.jxl", "photo.jxl", "animated.jxl", "icc.jxl"];
+    made.chain(kept("jxl", &jxl)).collect()
 }
 
 #[test]
@@ -141,6 +149,17 @@ fn damaged_pictures_are_read_or_refused_within_the_memory_that_a_picture_may_tak
     };
     let most_bytes = MOST_PIXELS as usize * 8 + 64 * MIB;
     Reader { name: "pictures", sound: pictures(), signs: &[0, 1, 0xFF, 0xD8, 0xD9], rounds: 250, most_bytes, read: &read }.check();
+}
+
+/// Their streams are decoded in processes of their own, which end when a decoder does: this one hears of it as an error.
+#[test]
+fn damaged_avif_files_are_read_or_refused_whatever_becomes_of_their_decoders() {
+    data::av1::use_program(env!("CARGO_BIN_EXE_velatura").into());
+    let names = ["full_420.avif", "alpha.avif", "grid.avif", "animated.avif", "all_three.avif", "p3_icc.avif", "twelve.avif"];
+    let read = |bytes: &[u8]| drop(data::decode::decode(bytes, WHITE));
+    let most_bytes = MOST_PIXELS as usize * 8 + 64 * MIB;
+    Reader { name: "AVIF", sound: kept("avif", &names), signs: &[0, 1, 0x0A, 0x12, 0x32, 0xFF], rounds: 120, most_bytes, read: &read }
+        .check();
 }
 
 /// Width and height of a sound file, put up to what its format can say.
@@ -166,7 +185,13 @@ fn declared_huge() -> Vec<(&'static str, Vec<u8>)> {
     // Fourteen bits each, behind the signature of a lossless picture.
     let size = webp.windows(4).position(|four| four == b"VP8L").unwrap() + 9;
     webp[size..size + 3].fill(0xFF);
-    vec![("PNG", png), ("JPEG", jpeg), ("BMP", bmp), ("GIF", gif), ("TIFF", tiff), ("WebP", webp)]
+    // The bits of a size, the lowest first: not small; 31 bits of height, of which 30 are written; as wide as high; no more metadata.
+    let bits = 0b110 | 0x3FFF_FFFF << 3 | 1u64 << 33 | 1 << 36;
+    let jxl = [&[0xFF, 0x0A][..], &bits.to_le_bytes(), &[0; 64]].concat();
+    let mut avif = kept("avif", &["lossless.avif"]).remove(0);
+    let size = avif.windows(4).position(|four| four == b"ispe").unwrap() + 8;
+    avif[size..size + 8].fill(0x7F);
+    vec![("AVIF", avif), ("JPEG XL", jxl), ("PNG", png), ("JPEG", jpeg), ("BMP", bmp), ("GIF", gif), ("TIFF", tiff), ("WebP", webp)]
 }
 
 fn png_crc(bytes: &[u8]) -> u32 {

@@ -1,5 +1,6 @@
 //! The commands, a file each.
 
+mod av1;
 mod bench;
 mod cache;
 mod config;
@@ -39,6 +40,9 @@ pub enum Command {
     Config(config::Command),
     /// Write a LoRA in another layout.
     Convert(convert::Arguments),
+    /// Decode AV1 pictures from standard input to standard output: velatura starts itself so, for AVIF files.
+    #[command(hide = true)]
+    Av1,
     /// Tools for developing velatura.
     #[command(subcommand)]
     Dev(dev::Command),
@@ -57,6 +61,7 @@ impl Command {
             Command::Inspect(arguments) => inspect::run(arguments),
             Command::Config(command) => config::run(command),
             Command::Convert(arguments) => convert::run(arguments),
+            Command::Av1 => av1::run(),
             Command::Dev(command) => dev::run(command),
         }
     }
