@@ -21,7 +21,7 @@ fn power<const FINE: bool>(t: __m512) -> __m512 {
     let step = |p, c: f32| _mm512_fmadd_ps(p, f, _mm512_set1_ps(c));
     let p = if FINE {
         let p = step(_mm512_set1_ps(1.867_130_2e-3), 9.017_03e-3);
-        step(step(step(p, 5.579_991_3e-2), 2.401_644_5e-1), 6.931_513_1e-1)
+        step(step(step(p, 5.579_991_3e-2), 2.401_644_5e-1), 6.931_513e-1)
     } else {
         step(step(step(_mm512_set1_ps(1.342_668_5e-2), 5.224_247e-2), 2.412_802e-1), 6.930_448_4e-1)
     };
