@@ -320,7 +320,7 @@ impl Part<'_> {
     /// The worker holds ∂Sᵀ of these keys and queries.
     unsafe fn add_dq(&self, worker: &mut Worker, dq: &mut [f32], keys: usize, (first_query, queries): (usize, usize)) {
         let (micro, plan) = (self.micro, &self.plan);
-        let (depth, row) = (plan.sizes.depth, row_words(micro.words(plan.keys)));
+        let row = row_words(micro.words(plan.keys));
         // SAFETY: as the caller promises.
         unsafe {
             #[cfg(target_arch = "x86_64")]
@@ -335,7 +335,8 @@ impl Part<'_> {
             }
             let turned = Rows::new(worker.k_turned.words, row, worker.k_turned.units);
             let right = Panels { packed: worker.ds_panels.as_ptr(), words: micro.words(keys), units: ONES.as_ptr() };
-            multiply(micro, turned, depth, right, (dq.as_mut_ptr().add(first_query), plan.padded), queries, true);
+            // Rows beyond the channels hold anything, and end in rows that nobody reads.
+            multiply(micro, turned, plan.dq_rows, right, (dq.as_mut_ptr().add(first_query), plan.dq_stride), queries, true);
         }
     }
 

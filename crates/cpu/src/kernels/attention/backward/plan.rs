@@ -5,8 +5,8 @@ use super::super::{Sizes, even, row_words};
 use crate::scratch::{carve, carved_bytes};
 
 /// Most keys and queries of a block.
-const KEYS: usize = 96;
-pub const QUERIES: usize = 128;
+const KEYS: usize = 128;
+pub const QUERIES: usize = 256;
 /// Tasks to aim at: few heads share out their keys.
 const TASKS: usize = 16;
 
@@ -22,6 +22,10 @@ pub struct Plan {
     pub depth_words: usize,
     /// Queries in whole blocks.
     pub padded: usize,
+    /// Rows of ∂Qᵀ: channels in whole groups of rows.
+    pub dq_rows: usize,
+    /// Elements from row to row of ∂Qᵀ: a tile's rows would all fall into the same few sets of the caches if they were whole pages apart.
+    pub dq_stride: usize,
 }
 
 /// Scratch of a worker.
@@ -83,6 +87,7 @@ impl Plan {
         let blocks = sizes.keys.div_ceil(keys);
         let share_blocks = blocks.div_ceil(TASKS.div_ceil(sizes.batch * sizes.heads).min(blocks));
         let shares = blocks.div_ceil(share_blocks);
+        let padded = sizes.queries.next_multiple_of(queries);
         Plan {
             sizes,
             keys,
@@ -90,13 +95,15 @@ impl Plan {
             shares,
             share_blocks,
             depth_words: micro.words(sizes.depth),
-            padded: sizes.queries.next_multiple_of(queries),
+            padded,
+            dq_rows: sizes.depth.next_multiple_of(micro.whole_rows),
+            dq_stride: row_words(padded),
         }
     }
 
-    /// Elements of ∂Qᵀ [depth, padded queries] of one head and share.
+    /// Elements of ∂Qᵀ of one head and share.
     pub fn share(&self) -> usize {
-        (self.sizes.depth * self.padded).next_multiple_of(LANES)
+        self.dq_rows * self.dq_stride
     }
 
     /// Bytes of all shares' ∂Qᵀ.
@@ -112,7 +119,7 @@ impl Plan {
             rows: [self.padded / self.queries * micro.words(self.queries) * wide, self.padded / self.queries * wide],
             padded: self.padded,
             left: [self.keys * row_words(self.depth_words), self.keys],
-            turned: [depth.next_multiple_of(micro.whole_rows) * turned_words, depth],
+            turned: [self.dq_rows * turned_words, depth],
             floats: if micro.fixed.is_some() { depth * self.keys.next_multiple_of(LANES) } else { 0 },
             spare: LANES * self.depth_words.max(micro.words(self.queries)),
             strip: micro.rows * self.queries,

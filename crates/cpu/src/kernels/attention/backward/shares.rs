@@ -39,14 +39,14 @@ vectorize! {
             // SAFETY: by the caller's promise; blocks have at most QUERIES queries.
             unsafe {
                 for row in 0..channels {
-                    let sum = from.add((c + row) * plan.padded);
+                    let sum = from.add((c + row) * plan.dq_stride);
                     for share in 1..plan.shares {
                         (0..queries).for_each(|i| *sum.add(i) += *sum.add(share * plan.share() + i));
                     }
                 }
-                let from = from.add(c * plan.padded).cast_const().cast();
+                let from = from.add(c * plan.dq_stride).cast_const().cast();
                 let into = turned.as_mut_ptr().cast();
-                (micro.transpose)(&Transpose { from, from_stride: plan.padded * 4, rows: channels, words: queries, into, into_stride: LANES });
+                (micro.transpose)(&Transpose { from, from_stride: plan.dq_stride * 4, rows: channels, words: queries, into, into_stride: LANES });
                 for i in 0..queries {
                     for l in 0..channels {
                         to.add(i * plan.sizes.stride() + c + l).write(T::from_f32(turned[i * LANES + l]));
