@@ -1,6 +1,6 @@
 //! The loop in which matrix kernels run their tasks, with a number for each worker that picks its scratch.
 //!
-//! Tasks are cut by shape alone and each sums in a fixed order, so results do not depend on the number of workers. Scratch does.
+//! Sums are cut by shape alone and added in a fixed order, so results do not depend on the number of workers. Scratch does.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};

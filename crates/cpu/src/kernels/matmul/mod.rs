@@ -1,10 +1,10 @@
 //! Matrix products with packing on the fly: out = store(Σ A·B), A and B as they stand in memory.
 //!
-//! The output is cut into tiles by shape alone, one task each. A task walks the reduction in blocks: it packs its columns of B, panel after
-//! panel, into L2; then strip after strip of A, packed or read where it stands if it is words already, meets all panels from L1, while
-//! the next block of B is asked for. Several products are added by joining their reductions, so a low-rank branch costs a few more steps
-//! of the same loop. A task packs for itself: sharing packed panels among threads needs barriers, and cost more than it saved on small
-//! maps.
+//! The output is cut into tiles, one task each; where the reduction is cut follows from the shape alone. A task walks the reduction in
+//! blocks: it packs its columns of B, panel after panel, into L2; then strip after strip of A, packed or read where it stands if it is
+//! words already, meets all panels from L1, while the next block of B is asked for. Several products are added by joining their reductions,
+//! so a low-rank branch costs a few more steps of the same loop. A task packs for itself: sharing packed panels among threads needs
+//! barriers, and cost more than it saved on small maps.
 
 pub mod fixed;
 pub mod micro;
@@ -67,14 +67,8 @@ impl Blocks {
         let block_words = words.div_ceil(words.div_ceil(micro.block_words).max(1)).next_multiple_of(micro.step);
         let even = |size: usize, most: usize, unit: usize| size.div_ceil(size.div_ceil(most).max(1)).next_multiple_of(unit).max(unit);
         let tile_rows = even(rows, TILE_ROWS, micro.rows);
-        // Few rows make few tasks, so cut the columns finer.
-        let most = if rows.div_ceil(tile_rows) >= 4 {
-            micro.tile_columns
-        } else if rows > micro.rows * 4 {
-            160
-        } else {
-            64
-        };
+        // Few rows make few tasks, so cut the columns finer; but each task packs A anew where it doesn't read it in place.
+        let most = if rows.div_ceil(tile_rows) >= 4 { micro.tile_columns } else { (columns / (4 * threads::count())).clamp(64, 160) };
         let tile_columns = even(columns, most, micro.columns);
         let a_stride = block_words.next_multiple_of(LANES) | LANES;
         let several = words > block_words || micro.fixed.is_some() && terms.count() > 1;
