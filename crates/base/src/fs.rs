@@ -7,11 +7,22 @@ use std::path::{Path, PathBuf};
 
 /// Reads a whole file that is expected to be at most `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let too_large = || format!("{} is larger than the {} allowed for it", path.display(), crate::human(limit));
     let file = File::open(path).with_context(|| format!("can't open {}", path.display()))?;
+    let stated = file.metadata().map_or(0, |about| about.len());
+    anyhow::ensure!(stated <= limit, too_large());
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).with_context(|| format!("can't read {}", path.display()))?;
-    anyhow::ensure!(bytes.len() as u64 <= limit, "{} is larger than the {} allowed for it", path.display(), crate::human(limit));
+    // It may have grown, or be no file that has a length.
+    anyhow::ensure!(bytes.len() as u64 <= limit, too_large());
     Ok(bytes)
+}
+
+/// The same for files of a dataset: a pipe or a device among them would be waited for without an end.
+pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let about = std::fs::metadata(path).with_context(|| format!("can't open {}", path.display()))?;
+    anyhow::ensure!(about.is_file(), "{} is not a regular file", path.display());
+    read(path, limit)
 }
 
 /// Reads a UTF-8 text file that is expected to be at most 64 MB.

@@ -204,7 +204,7 @@ fn write(path: &Path, key: &Key, entry: &Entry) -> Result<()> {
 }
 
 fn read(path: &Path, key: &Key) -> Result<Entry> {
-    let bytes = base::fs::read(path, LARGEST_FILE)?;
+    let bytes = base::fs::read_regular(path, LARGEST_FILE)?;
     let (_, header) = SafeTensors::read_metadata(&bytes).with_context(|| format!("{} is damaged", path.display()))?;
     let metadata = header.metadata().clone().unwrap_or_default();
     let field = |name: &str| metadata.get(name).map(String::as_str).unwrap_or_default();

@@ -64,7 +64,7 @@ pub fn pages<'a>(pictures: impl Iterator<Item = &'a Path>, options: &CaptionOpti
         return Pages { named: options.encoding, guessed: None };
     }
     let mut evidence = Evidence::default();
-    for bytes in pictures.filter_map(|picture| base::fs::read(&file_of(picture, options)?, LARGEST_FILE).ok()) {
+    for bytes in pictures.filter_map(|picture| base::fs::read_regular(&file_of(picture, options)?, LARGEST_FILE).ok()) {
         if text::is_legacy(&bytes) {
             evidence.add(&bytes);
         }
@@ -97,7 +97,7 @@ pub fn read(picture: &Path, hints: Hints, options: &CaptionOptions, pages: Pages
 /// The text in the first caption file that exists.
 fn beside(picture: &Path, options: &CaptionOptions, pages: Pages) -> Result<Option<Caption>> {
     let Some(path) = file_of(picture, options) else { return Ok(None) };
-    let bytes = base::fs::read(&path, LARGEST_FILE)?;
+    let bytes = base::fs::read_regular(&path, LARGEST_FILE)?;
     let Text { text, warning } = text::decode(&bytes, pages).with_context(|| format!("the caption file {}", path.display()))?;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let warning = warning.map(|warning| format!("{name}: {warning}"));
@@ -119,6 +119,18 @@ mod tests {
         std::fs::write(dir.path().join("a.txt"), "wrong").unwrap();
         let caption = read(&dir.path().join("a.b.png"), Hints::default(), &options(), Pages::default()).unwrap();
         assert_eq!((caption.text.as_str(), caption.source), ("one\n\ntwo\n\nthree", CaptionSource::File));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_no_caption_and_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("a.txt");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let picture = dir.path().join("a.png");
+        let pages = pages([picture.as_path()].into_iter(), &options());
+        let error = format!("{:#}", read(&picture, Hints::default(), &options(), pages).unwrap_err());
+        assert!(error.contains("a.txt is not a regular file"), "{error}");
     }
 
     #[test]

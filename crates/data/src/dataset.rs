@@ -198,7 +198,13 @@ impl Dataset {
         for entry in before..self.entries.len() {
             let role = self.entries[entry].role;
             let size = (self.entries[entry].picture.width, self.entries[entry].picture.height);
+            let mut sizes = Vec::new();
             for (&resolution, bucket) in options.resolutions.iter().zip(options.buckets(size)) {
+                // A small picture may come to the same size at several resolutions: once is enough.
+                if sizes.contains(&bucket) {
+                    continue;
+                }
+                sizes.push(bucket);
                 let fit = fit(size, bucket);
                 let repeats = options.repeats * self.entries[entry].folder_repeats;
                 self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats, flip: options.flip, role });

@@ -10,7 +10,7 @@ pub use crate::gate::LIMIT as MOST_BYTES;
 use crate::gate::{DECODING, Room};
 use crate::{avif, jxl, png};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use image::codecs::{gif::GifDecoder, png::PngDecoder, webp::WebPDecoder};
+use image::codecs::{gif::GifDecoder, webp::WebPDecoder};
 use image::metadata::Orientation;
 use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 use moxcms::DataColorSpace;
@@ -98,7 +98,7 @@ fn upright(codec: ImageFormat, format: Format, bytes: &[u8]) -> Result<Upright> 
     let damaged = |e: image::ImageError| anyhow!("damaged {} file: {e}", format.name());
     let mut reader = ImageReader::with_format(Cursor::new(bytes), codec);
     let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(MOST_PIXELS * 8 + (1 << 26));
+    limits.max_alloc = Some(pixels_before(format, bytes) * 8 + (1 << 26));
     reader.limits(limits);
     let mut decoder = reader.into_decoder().map_err(damaged)?;
     let (width, height) = decoder.dimensions();
@@ -117,6 +117,14 @@ fn upright(codec: ImageFormat, format: Format, bytes: &[u8]) -> Result<Upright> 
     };
     image.apply_orientation(orientation);
     Ok(Upright { image, icc, warnings, room })
+}
+
+/// Pixels that a picture may have as far as its first bytes tell. A PNG's are there before all that could be unpacked on the way to them.
+fn pixels_before(format: Format, bytes: &[u8]) -> u64 {
+    let header = (format == Format::Png).then(|| png::chunk(bytes, *b"IHDR")).flatten();
+    let side = |at: usize| Some(u64::from(u32::from_be_bytes(header?.get(at..at + 4)?.try_into().ok()?)));
+    let declared = || side(0)?.checked_mul(side(4)?);
+    declared().map_or(MOST_PIXELS, |pixels| pixels.min(MOST_PIXELS))
 }
 
 /// Bytes that a picture takes while it is decoded: itself, its colours in 8 bits and its alpha.
@@ -149,7 +157,7 @@ fn orientation(format: Format, bytes: &[u8], decoder: &mut impl ImageDecoder) ->
 fn frames(format: Format, bytes: &[u8]) -> Vec<String> {
     let cursor = Cursor::new(bytes);
     let animated = match format {
-        Format::Png => PngDecoder::new(cursor).is_ok_and(|d| d.is_apng().unwrap_or(false)),
+        Format::Png => png::chunk(bytes, *b"acTL").is_some(),
         Format::WebP => WebPDecoder::new(cursor).is_ok_and(|d| d.has_animation()),
         Format::Gif => GifDecoder::new(cursor).is_ok_and(|d| d.into_frames().take(2).count() > 1),
         _ => false,
@@ -161,7 +169,7 @@ fn frames(format: Format, bytes: &[u8]) -> Vec<String> {
 
 /// Reads a picture file and decodes it; the error names the file.
 pub fn read(path: &std::path::Path, background: [u8; 3]) -> Result<Decoded> {
-    base::fs::read(path, LARGEST_FILE).and_then(|bytes| decode(&bytes, background)).with_context(|| path.display().to_string())
+    base::fs::read_regular(path, LARGEST_FILE).and_then(|bytes| decode(&bytes, background)).with_context(|| path.display().to_string())
 }
 
 /// Larger files are refused before they are read.

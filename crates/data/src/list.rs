@@ -53,7 +53,7 @@ pub fn path_in(folder: &Path, file: &str) -> PathBuf {
 
 /// Reads a list; `column` names the captions' column where it has none of the usual names.
 pub fn read(path: &Path, column: Option<&str>, encoding: Option<&'static Encoding>) -> Result<List> {
-    let bytes = base::fs::read(path, LARGEST_FILE)?;
+    let bytes = base::fs::read_regular(path, LARGEST_FILE)?;
     let text = text::decode(&bytes, Pages { named: encoding, guessed: None }).with_context(|| format!("the list {}", path.display()))?.text;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, e)| e.to_ascii_lowercase()).unwrap_or_default();

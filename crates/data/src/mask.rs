@@ -156,7 +156,7 @@ impl Masks {
 /// The weights of a picture as it is brought to `bucket`, not mirrored: `[height / factor, width / factor]`.
 pub fn weights(picture: &Picture, mask: &Mask, options: &MaskOptions, bucket: Bucket) -> Result<Vec<f32>> {
     let path = if let Mask::File(mask) = mask { &mask.path } else { &picture.path };
-    let bytes = base::fs::read(path, LARGEST_FILE)?;
+    let bytes = base::fs::read_regular(path, LARGEST_FILE)?;
     let decoded = decode::decode(&bytes, [0; 3]).with_context(|| path.display().to_string())?;
     let (width, height) = (decoded.rgb.width, decoded.rgb.height);
     let mut values: Vec<u8> = match mask {

@@ -160,7 +160,7 @@ fn head(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 fn examine_picture(path: &Path, file: &str) -> Result<Found> {
-    let bytes = base::fs::read(path, LARGEST_FILE)?;
+    let bytes = base::fs::read_regular(path, LARGEST_FILE)?;
     let decoded = decode(&bytes, WHITE)?;
     let (width, height) = (decoded.rgb.width, decoded.rgb.height);
     let warning = (!decoded.warnings.is_empty()).then(|| decoded.warnings.join("; "));

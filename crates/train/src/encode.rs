@@ -117,7 +117,7 @@ impl Caches {
         let texts = self.texts_of(run);
         reporter.report(Event::Begin { what: "checking caches", total: (views.len() + texts.len()) as u64 });
         let texts: Vec<&String> = texts.par_iter().filter(|text| !self.texts.check(text)).collect();
-        let files = self.missing(run, views);
+        let files = self.missing(run, views, |key| self.latents.cache.check(key));
         let masks = self.masks.missing(run, views);
         reporter.report(Event::End);
         let complaints =
@@ -136,7 +136,8 @@ impl Caches {
             let lost = self.lost().len();
             self.encode_pictures(run, &files, &mut session, interrupt, reporter)?;
             // Of several pictures with the same latents the first stood for all: if it went away, the next one does.
-            files = if self.lost().len() > lost { self.missing(run, views) } else { Vec::new() };
+            let made = |key: &Key| self.latents.cache.get(key).is_some();
+            files = if self.lost().len() > lost { self.missing(run, views, made) } else { Vec::new() };
         }
         Ok(session.into_backend())
     }
@@ -150,13 +151,13 @@ impl Caches {
     }
 
     /// The views whose latents have to be made and kept, those of one file together; of several with the same latents only the first.
-    fn missing(&self, run: &Prepared, views: &[View]) -> Vec<Vec<View>> {
+    fn missing(&self, run: &Prepared, views: &[View], is_kept: impl Fn(&Key) -> bool + Sync) -> Vec<Vec<View>> {
         let mut keys: BTreeMap<Key, View> = BTreeMap::new();
         let there = |item: usize| run.is_cached(&run.dataset.items[item]) && !self.is_lost(run.dataset.items[item].entry);
         for view in views.iter().filter(|(item, _)| there(*item)) {
             keys.entry(self.latents.key(&run.dataset, *view)).or_insert(*view);
         }
-        let mut missing: Vec<View> = keys.par_iter().filter(|(key, _)| !self.latents.cache.check(key)).map(|(_, view)| *view).collect();
+        let mut missing: Vec<View> = keys.par_iter().filter(|(key, _)| !is_kept(key)).map(|(_, view)| *view).collect();
         missing.sort_unstable();
         let same_file = |a: &View, b: &View| run.dataset.items[a.0].entry == run.dataset.items[b.0].entry;
         let mut files: Vec<Vec<View>> = missing.chunk_by(same_file).map(<[View]>::to_vec).collect();

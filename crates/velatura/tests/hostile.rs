@@ -209,6 +209,30 @@ fn pictures_that_declare_a_huge_size_are_refused_before_memory_is_taken() {
     }
 }
 
+/// A small PNG whose colour profile unpacks to half a gigabyte takes what a small picture may take.
+#[test]
+fn a_colour_profile_that_unfolds_without_end_is_refused_within_its_memory() {
+    let mut bytes = Vec::new();
+    let mut encoder = image::codecs::png::PngEncoder::new(&mut bytes);
+    image::ImageEncoder::set_icc_profile(&mut encoder, vec![0; 1 << 29]).unwrap();
+    rgb().write_with_encoder(encoder).unwrap();
+    let (result, most) = peak(|| data::decode::decode(&bytes, WHITE));
+    assert!(most < 160 * MIB, "{} MiB", most / MIB);
+    let text = result.map_or_else(|error| format!("{error:#}"), |picture| picture.warnings.join("; "));
+    assert!(text.contains("profile") || text.contains("limit"), "{text}");
+}
+
+/// A file that is longer than its reader takes is refused before it is read.
+#[test]
+fn a_file_beyond_the_limit_takes_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("long.png");
+    std::fs::File::create(&path).unwrap().set_len(4 << 30).unwrap();
+    let (result, most) = peak(|| data::decode::read(&path, WHITE));
+    let error = format!("{:#}", result.err().expect("four gigabytes are refused"));
+    assert!(error.contains("larger than") && most < MIB, "{error}, {} MiB", most / MIB);
+}
+
 #[test]
 fn damaged_captions_and_lists_are_text_or_an_error() {
     let text = "a café, 猫が座る, кот\r\nsecond line, \"quoted\"\n";

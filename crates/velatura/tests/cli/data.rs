@@ -318,6 +318,9 @@ fn a_picture_that_goes_away_after_the_scan_takes_no_other_of_its_content_with_it
     let files: Vec<String> = place.rows("gone").into_iter().flat_map(|row| row.files).collect();
     assert!(["copy.png", "again.png"].iter().all(|name| files.iter().any(|file| file == name)), "{files:?}");
     assert!(!files.iter().any(|file| file == "0.png"), "{files:?}");
+    // Latents that were made in this run count as made, and not as found again after one was lost.
+    let counts: Value = serde_json::from_slice(&place.read("gone/run/cache.json")).unwrap();
+    assert_eq!(counts["reused"], 0, "{counts}");
     let lost: Vec<&String> = said.0.iter().filter(|line| line.contains("left out")).collect();
     assert!(lost.len() == 1 && lost[0].contains("0.png"), "{:?}", said.0);
     // The step that had nothing but this picture, if there was one, has changed nothing.
