@@ -97,10 +97,8 @@ fn packed_rows(into: &mut [u32], words: usize, units: &mut [f32]) -> PackedRows 
 /// A has `rows` rows of B's words; B has the panels of `columns`; C, given with its stride, has room for whole panels, and if nothing is
 /// accumulated for whole groups of rows.
 unsafe fn multiply(micro: &Micro, a: Rows, rows: usize, b: Panels, (c, c_stride): (*mut f32, usize), columns: usize, accumulate: bool) {
-    let swept = match micro.sweep {
-        Some(_) if !accumulate && b.words <= micro.sweep_words => columns / micro.columns,
-        _ => 0,
-    };
+    let sweep = micro.sweep.filter(|sweep| !accumulate && b.words <= sweep.words && columns >= micro.columns);
+    let swept = sweep.map_or(0, |_| columns / micro.columns);
     for row in (0..rows).step_by(micro.rows) {
         let a = a.from(row);
         let tile = |column: usize, width: usize| Tile {
@@ -117,8 +115,8 @@ unsafe fn multiply(micro: &Micro, a: Rows, rows: usize, b: Panels, (c, c_stride)
         };
         // SAFETY: as the caller promises.
         unsafe {
-            if let (Some(sweep), 1..) = (micro.sweep, swept) {
-                sweep(&tile(0, micro.columns), swept);
+            if let Some(sweep) = sweep {
+                (sweep.run)(&tile(0, micro.columns), swept);
             }
             for (column, width, _) in micro.panels(columns).skip(swept) {
                 (micro.tile)(&tile(column, width));

@@ -16,7 +16,7 @@ use super::super::low_rank::aligned;
 use super::super::matmul::micro::{LANES, Micro, Tile};
 use super::super::matmul::operand::{Left, Pixels, Term};
 use super::super::matmul::store::{Store, Sums};
-use super::super::matmul::{Shared, pack};
+use super::super::matmul::{Shared, pack, prefetch};
 use super::transform::{IN, OUT, PRODUCTS, Planes, all_finite, input_transform, output_transform, weight_transform};
 use crate::isa::Isa;
 use crate::threads;
@@ -357,7 +357,7 @@ impl Run<'_> {
             for place in 0..TAPS {
                 let start = place * self.of.pixels.channels;
                 let words = start + channels.start..start + channels.end;
-                pack::prefetch_right(self.micro, std::slice::from_ref(self.of.term), columns.clone(), words, share, PRODUCTS);
+                prefetch::right(self.micro, std::slice::from_ref(self.of.term), columns.clone(), words, share, PRODUCTS);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! reduction is assembly. Rows are read 16 at a time: operands have readable rows up to the next multiple, and what they hold there ends
 //! in rows of sums that are thrown away. Tiles flush denormal numbers to zero.
 
-use super::micro::{LANES, Micro, Tile};
+use super::micro::{LANES, Micro, Sweep, Tile};
 use base::DType;
 use std::arch::asm;
 use std::cell::Cell;
@@ -25,8 +25,7 @@ static MICRO: Micro = Micro {
     block_words: 24 * STEP,
     tile_columns: 320,
     tile,
-    sweep: Some(sweep),
-    sweep_words: 2 * STEP,
+    sweep: Some(Sweep { words: 2 * STEP, run: sweep }),
     transpose: super::avx512::transpose,
     interleave: Some(super::avx512_bf16::interleave),
     round: Some(super::avx512_bf16::round),
@@ -460,7 +459,8 @@ pub mod tests {
         }
     }
 
-    pub static EMULATED: Micro = Micro { name: "amx bf16, emulated", tile: emulated_tile, sweep: Some(emulated_sweep), ..MICRO };
+    pub static EMULATED: Micro =
+        Micro { name: "amx bf16, emulated", tile: emulated_tile, sweep: Some(Sweep { words: 2 * STEP, run: emulated_sweep }), ..MICRO };
 
     #[test]
     fn registers_are_shared_out_right() {
@@ -470,7 +470,7 @@ pub mod tests {
     #[test]
     fn sweeping_over_panels_is_multiplying_by_each() {
         let micro = micro();
-        let sweep = micro.sweep.expect("the path sweeps");
+        let sweep = micro.sweep.expect("the path sweeps").run;
         let number = |i: usize| half::bf16::from_f32((i * 11 % 29) as f32 - 14.0);
         for (rows, words, panels) in [(16, 16, 1), (32, 16, 3), (16, 32, 2), (32, 32, 1), (32, 32, 5)] {
             let a: Vec<half::bf16> = (0..rows * (words + 16) * 2).map(number).collect();

@@ -15,7 +15,6 @@ pub static MICRO: Micro = Micro {
     columns: LANES,
     tile,
     sweep: None,
-    sweep_words: 0,
     transpose: super::portable::transpose,
     interleave: None,
     round: None,

@@ -15,7 +15,6 @@ pub static MICRO: Micro = Micro {
     columns: 2 * LANES,
     tile,
     sweep: None,
-    sweep_words: 0,
     transpose,
     interleave: None,
     round: Some(round),

@@ -17,7 +17,6 @@ pub static MICRO: Micro = Micro {
     columns: 2 * LANES,
     tile,
     sweep: None,
-    sweep_words: 0,
     transpose: super::avx512::transpose,
     interleave: Some(interleave),
     round: Some(round),

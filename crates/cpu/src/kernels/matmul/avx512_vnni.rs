@@ -22,7 +22,6 @@ pub static MICRO: Micro = Micro {
     columns: 2 * LANES,
     tile,
     sweep: None,
-    sweep_words: 0,
     transpose: super::avx512::transpose,
     interleave: Some(super::avx512_bf16::interleave),
     round: Some(super::avx512::round),

@@ -32,10 +32,8 @@ pub struct Micro {
     pub tile_columns: usize,
     /// C[rows, columns] = A B, or += with `accumulate`.
     pub tile: unsafe fn(&Tile),
-    /// The same product for a short reduction, panel after panel: A [rows, words] stays in registers. For at most [`Micro::sweep_words`]
-    /// words; C has room for whole groups of rows.
-    pub sweep: Option<unsafe fn(&Tile, usize)>,
-    pub sweep_words: usize,
+    /// The same product over many panels with a short reduction.
+    pub sweep: Option<Sweep>,
     /// Transposes words: `into[w · into_stride + i] = from[i][w]` for 16 rows i, zeros from `rows` on.
     pub transpose: unsafe fn(&Transpose),
     /// Interleaves pairs of rows of bf16 or f16 to words of bf16; without it, plain loops do.
@@ -44,6 +42,15 @@ pub struct Micro {
     pub round: Option<unsafe fn(&Round)>,
     /// Makes integers of packed bf16 numbers before they are multiplied; without it, words are multiplied as they are.
     pub fixed: Option<Fixed>,
+}
+
+/// A product of short reductions, whose A [rows, words] stays in registers while panel after panel comes by.
+#[derive(Clone, Copy)]
+pub struct Sweep {
+    /// Most words of the reduction.
+    pub words: usize,
+    /// Multiplies so many whole panels that follow each other; C has room for whole groups of rows, and nothing is accumulated.
+    pub run: unsafe fn(&Tile, usize),
 }
 
 /// Block fixed point: numbers become 16-bit integers in units that a row of A, or a column of B, shares in a block of the reduction.

@@ -11,6 +11,7 @@ pub mod micro;
 pub mod operand;
 pub mod pack;
 mod portable;
+pub mod prefetch;
 pub mod store;
 mod widen;
 
@@ -195,7 +196,7 @@ impl Matmul<'_> {
                     words: words.clone(),
                     in_place,
                 };
-                pack::prefetch_right(micro, self.terms, columns.clone(), next.clone(), i, strips);
+                prefetch::right(micro, self.terms, columns.clone(), next.clone(), i, strips);
                 // SAFETY: as above; the panels are packed.
                 unsafe { self.strip(blocks, worker, &strip, columns.clone()) };
             }

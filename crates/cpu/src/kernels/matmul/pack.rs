@@ -2,6 +2,7 @@
 
 use super::micro::{Interleave, LANES, Micro, Transpose};
 use super::operand::{Anchor, Left, Pixels, Right, Source, Term};
+use super::prefetch;
 use super::widen::{Widened, widen};
 use crate::element::Element;
 use crate::isa::vectorize;
@@ -194,7 +195,7 @@ pub unsafe fn pack_words(micro: &Micro, terms: &[Term], columns: Range<usize>, w
             // What comes next, where nobody could ask for it while the block before was multiplied.
             let ahead = |columns, numbers| {
                 if words.start == 0 {
-                    prefetch_numbers(&term.right, columns, numbers, 0, 1);
+                    prefetch::of(&term.right, columns, numbers, 0, 1);
                 }
             };
             if matches!(term.right, Right::Columns { .. }) {
@@ -463,40 +464,5 @@ fn bits<S: Element>(value: S) -> u32 {
         value.to_f32().to_bits() >> 16
     } else {
         u32::from(<bf16 as Element>::from_f32(value.to_f32()).to_bits())
-    }
-}
-
-/// Asks for a share (`part` of `parts`) of what the next [`pack_panels`] will read: weights come from far, and hardware doesn't see many
-/// short rows coming.
-pub fn prefetch_right(micro: &Micro, terms: &[Term], columns: Range<usize>, words: Range<usize>, part: usize, parts: usize) {
-    each_term(micro, terms, words, |term, numbers, _, _| prefetch_numbers(&term.right, columns.clone(), numbers, part, parts));
-}
-
-fn prefetch_numbers(right: &Right, columns: Range<usize>, numbers: Range<usize>, part: usize, parts: usize) {
-    let share = |count: usize| count * part / parts..count * (part + 1) / parts;
-    match right {
-        Right::Columns { source, stride } => {
-            for column in share(columns.len()) {
-                let (from, bytes) = source.at((columns.start + column) * stride + numbers.start).bytes(numbers.len());
-                (0..bytes).step_by(64).for_each(|offset| prefetch(from.wrapping_add(offset)));
-            }
-        }
-        Right::Rows { .. } => {
-            for k in share(numbers.len()) {
-                let Some(row) = right.row(numbers.start + k) else { continue };
-                let (from, bytes) = row.at(columns.start).bytes(columns.len());
-                (0..bytes).step_by(64).for_each(|offset| prefetch(from.wrapping_add(offset)));
-            }
-        }
-        Right::Pixels(..) => {}
-    }
-}
-
-#[inline(always)]
-fn prefetch(_address: *const u8) {
-    // SAFETY: a hint, harmless at any address.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(_address.cast());
     }
 }

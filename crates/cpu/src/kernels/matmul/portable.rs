@@ -14,7 +14,6 @@ pub static MICRO: Micro = Micro {
     columns: LANES,
     tile,
     sweep: None,
-    sweep_words: 0,
     transpose,
     interleave: None,
     round: None,
