@@ -103,9 +103,17 @@ impl DatasetOptions {
         }
     }
 
-    /// What a picture of `size` (width, height) is brought to, at each of the resolutions.
-    fn buckets(&self, size: (u32, u32)) -> impl Iterator<Item = Bucket> {
-        self.resolutions.iter().map(move |resolution| bucket::bucket(self.scheme, size, *resolution, self.step))
+    /// What a picture of `size` (width, height) is brought to, and at which resolution first: a small one may come to the same bucket at
+    /// several, and once is enough.
+    fn buckets(&self, size: (u32, u32)) -> Vec<(Resolution, Bucket)> {
+        let mut buckets: Vec<(Resolution, Bucket)> = Vec::new();
+        for resolution in &self.resolutions {
+            let bucket = bucket::bucket(self.scheme, size, *resolution, self.step);
+            if buckets.iter().all(|(_, other)| *other != bucket) {
+                buckets.push((*resolution, bucket));
+            }
+        }
+        buckets
     }
 }
 
@@ -198,13 +206,7 @@ impl Dataset {
         for entry in before..self.entries.len() {
             let role = self.entries[entry].role;
             let size = (self.entries[entry].picture.width, self.entries[entry].picture.height);
-            let mut sizes = Vec::new();
-            for (&resolution, bucket) in options.resolutions.iter().zip(options.buckets(size)) {
-                // A small picture may come to the same size at several resolutions: once is enough.
-                if sizes.contains(&bucket) {
-                    continue;
-                }
-                sizes.push(bucket);
+            for (resolution, bucket) in options.buckets(size) {
                 let fit = fit(size, bucket);
                 let repeats = options.repeats * self.entries[entry].folder_repeats;
                 self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats, flip: options.flip, role });
@@ -234,7 +236,7 @@ impl Dataset {
         let fault = |entry: &Entry| {
             let own = entry.mask.as_ref()?;
             let buckets = options.buckets((entry.picture.width, entry.picture.height));
-            buckets.map(|bucket| mask::weights(&entry.picture, own, mask, bucket)).find_map(Result::err)
+            buckets.into_iter().map(|(_, bucket)| mask::weights(&entry.picture, own, mask, bucket)).find_map(Result::err)
         };
         let faults: Vec<Option<anyhow::Error>> = self.entries[before..].par_iter().map(fault).collect();
         let added = self.entries.split_off(before);

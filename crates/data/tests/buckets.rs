@@ -132,3 +132,15 @@ fn a_dump_holds_exactly_what_is_encoded_under_names_of_the_pictures_own() {
     assert!(error.contains("dump_pixels") && error.contains("outside"), "{error}");
     assert_eq!(files(&set).len(), 4);
 }
+
+#[test]
+fn a_picture_that_comes_to_one_bucket_at_several_resolutions_is_learnt_once() {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), "small.png", corners(64, 64));
+    put(dir.path(), "large.png", corners(128, 128));
+    let set = build(DatasetOptions { resolutions: vec![64.into(), 96.into(), 128.into()], ..DatasetOptions::new(dir.path(), 64, 8) });
+    let sizes = |file: &str| -> Vec<u32> {
+        set.items.iter().filter(|item| set.entries[item.entry].picture.file == file).map(|item| item.bucket.width).collect()
+    };
+    assert_eq!((sizes("small.png"), sizes("large.png")), (vec![64], vec![64, 96, 128]));
+}
