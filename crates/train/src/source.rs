@@ -171,7 +171,7 @@ impl Row {
         };
         // Rows are whole numbers of either type.
         let (from_bytes, to_bytes) = (CONVERTED * self.from.bytes(), CONVERTED * self.to.bytes());
-        ensure!(from.len() / self.from.bytes() == to.len() / self.to.bytes(), "{} bytes were read for {}", from.len(), to.len());
+        ensure!(from.len() / self.from.bytes() == to.len() / self.to.bytes(), "{} bytes were read where {} belong", from.len(), to.len());
         ordered.chunks(from_bytes).zip(to.chunks_mut(to_bytes)).try_for_each(|(from, to)| self.convert_some(from, to))
     }
 
@@ -188,7 +188,6 @@ impl Row {
             );
         }
         let converted = base::dtype::from_f32(self.to, &values).context("weights are kept in a float type")?;
-        ensure!(converted.len() == to.len(), "{} bytes were read where {} belong", converted.len(), to.len());
         to.copy_from_slice(&converted);
         Ok(())
     }
