@@ -4,11 +4,11 @@
 //! declared size is checked before anything is allocated.
 
 use crate::colour::{self, flatten};
-use crate::format::{Format, Kind, cut_short, several_pages, sniff};
+use crate::format::{Format, Kind, is_cut_short, several_pages, sniff};
 pub use crate::gate::LIMIT as MOST_BYTES;
 
 use crate::gate::{DECODING, Room};
-use crate::{avif, jxl, png};
+use crate::{avif, jpeg, jxl, png};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::codecs::{gif::GifDecoder, webp::WebPDecoder};
 use image::metadata::Orientation;
@@ -48,9 +48,7 @@ pub fn decode(bytes: &[u8], background: [u8; 3]) -> Result<Decoded> {
         Kind::Unreadable(what) => bail!("{what}"),
         Kind::Unknown => bail!("{}", crate::format::describe_unknown(&bytes[..bytes.len().min(crate::format::HEAD)])),
     };
-    if let Some(why) = cut_short(format, bytes) {
-        bail!("{why}");
-    }
+    ensure!(!is_cut_short(format, bytes), "cut short: the end of the picture is missing");
     // The decoders are other people's code fed with other people's files: what they get wrong is that file's error.
     let decoded = catch_unwind(AssertUnwindSafe(|| decode_as(format, bytes, background)));
     decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed on it (a damaged {} file?)", format.name())))
@@ -103,7 +101,11 @@ fn upright(codec: ImageFormat, format: Format, bytes: &[u8]) -> Result<Upright> 
     let mut decoder = reader.into_decoder().map_err(damaged)?;
     let (width, height) = decoder.dimensions();
     let pixels = admit(format, width.into(), height.into())?;
-    let room = DECODING.enter(held(pixels, decoder.color_type().bytes_per_pixel()));
+    let passes = if format == Format::Jpeg { jpeg::pass_bytes(bytes) * pixels } else { 0 };
+    let room = DECODING.enter(held(pixels, decoder.color_type().bytes_per_pixel()) + passes);
+    if format == Format::Jpeg {
+        jpeg::check(bytes)?;
+    }
     let orientation = orientation(format, bytes, &mut decoder);
     let icc = decoder.icc_profile().ok().flatten();
     let mut warnings = frames(format, bytes);

@@ -113,14 +113,9 @@ pub fn describe_unknown(head: &[u8]) -> &'static str {
     }
 }
 
-/// Why a picture whose decoder might not notice is cut short: these formats say where they end.
-pub fn cut_short(format: Format, bytes: &[u8]) -> Option<&'static str> {
-    let whole = match format {
-        Format::Jpeg => jpeg_reaches_its_end(bytes),
-        Format::WebP => riff_is_whole(bytes),
-        _ => true,
-    };
-    (!whole).then_some("cut short: the end of the picture is missing")
+/// Is a WebP file shorter than it says? Its decoder might not notice.
+pub fn is_cut_short(format: Format, bytes: &[u8]) -> bool {
+    format == Format::WebP && !riff_is_whole(bytes)
 }
 
 /// Does a TIFF file list another picture after its first? Nothing if it is too short to say.
@@ -140,46 +135,4 @@ fn riff_is_whole(bytes: &[u8]) -> bool {
     let Some(size) = bytes.get(4..8) else { return false };
     let size = u32::from_le_bytes([size[0], size[1], size[2], size[3]]) as usize;
     bytes.len() >= size.saturating_add(8)
-}
-
-/// Walks the segments of a JPEG to its end-of-image marker. Decoders fill a missing rest with grey and say nothing.
-fn jpeg_reaches_its_end(bytes: &[u8]) -> bool {
-    const START: u8 = 0xD8;
-    const END: u8 = 0xD9;
-    const SCAN: u8 = 0xDA;
-    let mut at = 0;
-    loop {
-        let Some(marker) = next_marker(bytes, &mut at) else { return false };
-        match marker {
-            END => return true,
-            START | 0x01 | 0xD0..=0xD7 => {}
-            _ => {
-                let Some(length) = bytes.get(at..at + 2).map(|l| usize::from(l[0]) << 8 | usize::from(l[1])) else { return false };
-                at += length.max(2);
-                if marker == SCAN {
-                    skip_scan(bytes, &mut at);
-                }
-            }
-        }
-    }
-}
-
-/// The byte after the next 0xFF (and its fill bytes); `at` moves behind it.
-fn next_marker(bytes: &[u8], at: &mut usize) -> Option<u8> {
-    *at += bytes.get(*at..)?.iter().position(|b| *b == 0xFF)?;
-    *at += bytes[*at..].iter().position(|b| *b != 0xFF)?;
-    *at += 1;
-    Some(bytes[*at - 1])
-}
-
-/// Moves over entropy-coded data, in which 0xFF is followed by 0 or is a restart marker.
-fn skip_scan(bytes: &[u8], at: &mut usize) {
-    while *at + 1 < bytes.len() {
-        match (bytes[*at], bytes[*at + 1]) {
-            (0xFF, 0x00 | 0xD0..=0xD7) => *at += 2,
-            (0xFF, 0xFF) | (0..=0xFE, _) => *at += 1,
-            (0xFF, _) => return,
-        }
-    }
-    *at = bytes.len();
 }
