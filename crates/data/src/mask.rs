@@ -8,7 +8,7 @@
 
 use crate::bucket::{Bucket, fit};
 use crate::cache::Key;
-use crate::decode::{self, LARGEST_FILE};
+use crate::decode;
 use crate::scan::{self, Picture, Rejected};
 use anyhow::{Context, Result, anyhow, ensure};
 use fast_image_resize::images::{TypedImage, TypedImageRef};
@@ -155,9 +155,8 @@ impl Masks {
 
 /// The weights of a picture as it is brought to `bucket`, not mirrored: `[height / factor, width / factor]`.
 pub fn weights(picture: &Picture, mask: &Mask, options: &MaskOptions, bucket: Bucket) -> Result<Vec<f32>> {
-    let path = if let Mask::File(mask) = mask { &mask.path } else { &picture.path };
-    let bytes = base::fs::read_regular(path, LARGEST_FILE)?;
-    let decoded = decode::decode(&bytes, [0; 3]).with_context(|| path.display().to_string())?;
+    let file = if let Mask::File(mask) = mask { mask } else { picture };
+    let decoded = decode::decode(&file.read()?, [0; 3]).with_context(|| file.path.display().to_string())?;
     let (width, height) = (decoded.rgb.width, decoded.rgb.height);
     let mut values: Vec<u8> = match mask {
         Mask::Alpha => decoded.alpha.unwrap_or_else(|| vec![255; width as usize * height as usize]),

@@ -31,6 +31,15 @@ pub struct Picture {
     pub warning: Option<String>,
 }
 
+impl Picture {
+    /// Its file, which must be the one that was scanned: what is made of it is kept under that one's hash.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        let bytes = base::fs::read_regular(&self.path, LARGEST_FILE)?;
+        ensure!(self.content[..] == Sha256::digest(&bytes)[..], "{} changed since it was scanned; start again", self.path.display());
+        Ok(bytes)
+    }
+}
+
 /// A file that a person would call a picture, and why it is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
@@ -116,7 +125,8 @@ fn is_run(folder: &Path) -> bool {
     folder.join("data.json").is_file() && folder.join("config.yaml").is_file()
 }
 
-fn relative(folder: &Path, path: &Path) -> String {
+/// A path in a folder, with `/` between its parts.
+pub(crate) fn relative(folder: &Path, path: &Path) -> String {
     let parts = path.strip_prefix(folder).unwrap_or(path).components();
     parts.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect::<Vec<_>>().join("/")
 }

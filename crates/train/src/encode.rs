@@ -21,6 +21,7 @@ use engine::{Backend, Session};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// Pictures decoded ahead of the encoder.
@@ -43,7 +44,7 @@ pub struct CacheReport {
     pub distinct_latents: u64,
     /// Entries that were there but damaged or of another format, and were made again.
     pub unusable: u64,
-    /// Pictures that were usable when they were scanned and no longer when they were encoded.
+    /// Pictures that were usable when they were scanned and no longer when they were read again.
     pub lost: u64,
 }
 
@@ -284,6 +285,30 @@ impl Caches {
         Ok(())
     }
 
+    /// Leaves out what a step could not read, and counts it in the run's report. That is no reason to end a run for.
+    pub fn lose_in_step(
+        &self,
+        run: &Prepared,
+        failed: &[(usize, anyhow::Error)],
+        folder: &Path,
+        reporter: &mut dyn Reporter,
+    ) -> Result<()> {
+        let before = self.lost().len();
+        failed.iter().try_for_each(|(item, error)| self.lose(run, *item, error, reporter))?;
+        if self.lost().len() > before
+            && let Err(error) = self.write_report(run, folder)
+        {
+            reporter.report(Event::Warning(format!("{error:#}")));
+        }
+        Ok(())
+    }
+
+    /// Writes `cache.json`.
+    pub fn write_report(&self, run: &Prepared, folder: &Path) -> Result<()> {
+        let report = serde_json::to_vec_pretty(&self.report(run)).context("a cache report is plain JSON")?;
+        base::fs::write_atomic(&folder.join("cache.json"), &report)
+    }
+
     /// Entries of the dataset that can't be read any more.
     pub fn lost(&self) -> BTreeSet<usize> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -298,7 +323,7 @@ impl Caches {
         self.latents.cache.counts().encoded + self.texts.cache.counts().encoded > 0
     }
 
-    pub fn report(&self, run: &Prepared) -> CacheReport {
+    fn report(&self, run: &Prepared) -> CacheReport {
         let (latents, masks, texts) = (self.latents.cache.counts(), self.masks.cache.counts(), self.texts.cache.counts());
         CacheReport {
             encoded: latents.encoded,

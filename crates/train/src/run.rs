@@ -89,8 +89,7 @@ fn train_in(
     run.dump_pixels(reporter)?;
     let caches = Caches::open(run)?;
     let backend = caches.fill(run, backend, interrupt, reporter)?;
-    let report = serde_json::to_vec_pretty(&caches.report(run)).context("a cache report is plain JSON")?;
-    base::fs::write_atomic(&folder.path().join("cache.json"), &report)?;
+    caches.write_report(run, folder.path())?;
     let memory = planned.memory.clone();
     let encoding = caches.has_encoded().then(|| Usage::so_far(memory.process + memory.encoding));
     if let Some(usage) = encoding {
@@ -272,9 +271,7 @@ impl Loop<'_> {
                 return Ok(None);
             }
             let began = Instant::now();
-            for (item, error) in &open.failed {
-                self.caches.lose(self.run, *item, error, self.reporter)?;
-            }
+            self.caches.lose_in_step(self.run, &open.failed, self.saver.folder.path(), self.reporter)?;
             feed::encode(self.run, *number, &open.pictures, self.trainer.session(), batch)?;
             self.trainer.accumulate(batch)?;
             seconds.compute += began.elapsed().as_secs_f64();
