@@ -1,7 +1,7 @@
 //! All datasets of a run as one list of items: a picture, at a resolution, with its bucket and caption.
 
 use crate::bucket::{self, Bucket, Fit, Resolution, Scheme, fit};
-use crate::caption::{self, Caption, CaptionSource, Hints};
+use crate::caption::{self, Caption, CaptionSource, Hints, Written};
 use crate::decode::{self, Rgb};
 use crate::draw::{CaptionOptions, Moment};
 use crate::gather::{Candidate, gather};
@@ -184,10 +184,11 @@ impl Dataset {
             Some(MaskSource::Folder(folder)) => Some(Masks::read(folder)?),
             Some(MaskSource::Alpha) | None => None,
         };
-        let pages = caption::pages(found.candidates.iter().map(|candidate| candidate.picture.path.as_path()), &options.caption);
-        for candidate in found.candidates {
+        let written = caption::written(found.candidates.iter().map(|candidate| candidate.picture.path.as_path()), &options.caption);
+        let pages = caption::pages(&written, &options.caption);
+        for (candidate, written) in found.candidates.into_iter().zip(written) {
             let file = candidate.picture.file.clone();
-            match entry(index, candidate, (options, pages), masks.as_mut()) {
+            match entry(index, (candidate, written), (options, pages), masks.as_mut()) {
                 Ok(entry) => self.entries.push(entry),
                 Err(error) => rejected.push(Rejected { file, reason: format!("{error:#}") }),
             }
@@ -347,14 +348,9 @@ impl Dataset {
 
     fn decoded(&self, item: usize) -> Result<Rgb> {
         let picture = &self.entry(item).picture;
-        let decoded = decode::read(&picture.path, self.options[self.items[item].dataset].background);
-        let rgb = decoded.context("a picture was usable when it was scanned and is no longer")?.rgb;
-        ensure!(
-            (rgb.width, rgb.height) == (picture.width, picture.height),
-            "{} changed its size since it was scanned; start again",
-            picture.path.display()
-        );
-        Ok(rgb)
+        let bytes = picture.read().context("a picture was usable when it was scanned and is no longer")?;
+        let decoded = decode::decode(&bytes, self.options[self.items[item].dataset].background);
+        Ok(decoded.with_context(|| picture.path.display().to_string())?.rgb)
     }
 
     /// Items to be learned (with repeats) per bucket.
@@ -400,10 +396,15 @@ fn check_masks(entries: &[Entry], options: &DatasetOptions, masks: Option<&Masks
 }
 
 /// A candidate with its caption.
-fn entry(dataset: usize, candidate: Candidate, (options, pages): (&DatasetOptions, Pages), masks: Option<&mut Masks>) -> Result<Entry> {
+fn entry(
+    dataset: usize,
+    (candidate, written): (Candidate, Option<Written>),
+    (options, pages): (&DatasetOptions, Pages),
+    masks: Option<&mut Masks>,
+) -> Result<Entry> {
     let Candidate { picture, listed, folder } = candidate;
     let name = folder.as_ref().map(|folder| folder.name.as_str()).filter(|name| !name.is_empty());
-    let caption = caption::read(&picture.path, Hints { listed: listed.as_deref(), folder: name }, &options.caption, pages)?;
+    let caption = caption::read(written, Hints { listed: listed.as_deref(), folder: name }, &options.caption, pages)?;
     ensure!(
         options.missing_captions != MissingCaptions::Skip || !caption.source.is_filled(),
         "it has no caption, and missing_captions is `skip`"

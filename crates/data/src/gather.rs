@@ -4,10 +4,10 @@ use crate::dataset::DatasetOptions;
 use crate::kohya::{self, FolderName};
 use crate::list::{self, List, Row};
 use crate::mask::MaskSource;
-use crate::scan::{Picture, Rejected, Scan, examine_all, listed, scan};
+use crate::scan::{self, Picture, Rejected, Scan, examine_all, listed, scan};
 use anyhow::{Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A picture, and what is known of it apart from its own files.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,21 +62,15 @@ fn from_folder(options: &DatasetOptions) -> Result<Gathered> {
     }
     let mut texts = Texts::read(options, &pictures, &mut rejected)?;
     let files: Vec<&str> = pictures.iter().map(|picture| picture.file.as_str()).collect();
-    let folders = kohya::of_files(&files, options.folder_names);
-    if folders.is_some() {
-        notes.push(format!(
-            "{}: its folders are named like `10_name`, so repeats and missing captions are taken from their names (kohya_folders: false \
-             switches that off)",
-            options.folder.display()
-        ));
-    }
-    let mut folders = folders.unwrap_or_default().into_iter();
+    let kohya::Found { names, note } = kohya::of_files(&files, options.folder_names);
+    notes.extend(note.map(|note| format!("{}: {note}", options.folder.display())));
+    let mut folders = names.unwrap_or_default().into_iter();
     let candidate = |picture: Picture| {
         let folder = folders.next().flatten();
         Candidate { listed: texts.take(&picture.path), picture, folder }
     };
     let candidates = pictures.into_iter().map(candidate).collect();
-    rejected.extend(texts.left_over());
+    rejected.extend(texts.left_over(&options.folder, &rejected));
     Ok(Gathered { candidates, rejected, notes })
 }
 
@@ -100,11 +94,17 @@ impl Texts {
         let folders: BTreeSet<PathBuf> = inner.chain([options.folder.clone()]).collect();
         let mut rows = BTreeMap::new();
         for folder in folders {
-            for path in list::IN_FOLDERS.iter().map(|name| folder.join(name)).filter(|path| path.is_file()) {
+            for path in list::IN_FOLDERS.iter().map(|name| folder.join(name)).filter(|path| path.symlink_metadata().is_ok()) {
+                if !path.is_file() {
+                    let file = scan::relative(&options.folder, &path);
+                    let reason = "not a regular file, where a list of pictures is looked for by this name; rename or remove it".to_string();
+                    rejected.push(Rejected { file, reason });
+                    continue;
+                }
                 let List { rows: found, bad } = list::read(&path, options.caption.column.as_deref(), options.caption.encoding)?;
                 rejected.extend(bad);
                 for row in found {
-                    let picture = list::path_in(&folder, &row.file);
+                    let picture = plain(&list::path_in(&folder, &row.file));
                     if let Some(first) = rows.insert(picture, row.clone()) {
                         let reason = format!("{} names the same picture; the later line counts", row.place);
                         rejected.push(Rejected { file: format!("{}: {}", first.place, first.file), reason });
@@ -116,12 +116,32 @@ impl Texts {
     }
 
     fn take(&mut self, picture: &Path) -> Option<String> {
-        self.rows.remove(picture).and_then(|row| row.caption)
+        self.rows.remove(&plain(picture)).and_then(|row| row.caption)
     }
 
-    /// Lines that name pictures which are not there (or are rejected already).
-    fn left_over(self) -> impl Iterator<Item = Rejected> {
-        let missing = self.rows.into_iter().filter(|(path, _)| !path.exists());
-        missing.map(|(_, row)| Rejected { file: format!("{}: {}", row.place, row.file), reason: "there is no such file".to_string() })
+    /// Lines that name no picture of the folder, and why; not those of pictures that are rejected by their own names.
+    fn left_over(self, folder: &Path, rejected: &[Rejected]) -> Vec<Rejected> {
+        let folder = plain(folder);
+        let told: BTreeSet<PathBuf> = rejected.iter().map(|rejected| folder.join(&rejected.file)).collect();
+        let reason = |path: &Path| match path.strip_prefix(&folder) {
+            Err(_) => "it lies outside of the folder; a list that names pictures elsewhere is given itself, as folder_path",
+            Ok(_) if !path.exists() => "there is no such file",
+            Ok(_) => "it is not among the pictures of the folder: hidden, in a folder that is passed over, or of another kind",
+        };
+        let missing = self.rows.iter().filter(|(path, _)| !told.contains(*path));
+        missing.map(|(path, row)| Rejected { file: format!("{}: {}", row.place, row.file), reason: reason(path).to_string() }).collect()
     }
+}
+
+/// A whole path without `.` and `..`, by its names alone: a link in the folder stays what it is called.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
 }

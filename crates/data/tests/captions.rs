@@ -131,3 +131,87 @@ fn a_caption_in_a_code_page_is_read_and_its_file_is_reported() {
     let row = &dataset.rows()[0];
     assert!(row.used && row.reason.as_deref().unwrap().contains("windows-1251"), "{row:?}");
 }
+
+#[test]
+fn folders_that_keep_kohyas_names_from_counting_are_named_and_what_to_do_is_said() {
+    let note = |files: &[&str], names| {
+        let dir = tempfile::tempdir().unwrap();
+        files.iter().for_each(|name| picture(dir.path(), name));
+        let dataset = build(DatasetOptions { folder_names: names, ..options(dir.path()) });
+        dataset.summary().into_iter().find(|line| line.contains("kohya_folders")).unwrap_or_default()
+    };
+    for (odd, named) in [("0_zero/a.png", "0_zero"), ("1.5_x/a.png", "1.5_x"), ("CROP/deep/a.png", "CROP"), ("loose.png", "loose.png")] {
+        let auto = note(&["10_sks dog/a.png", odd], FolderNames::Auto);
+        for part in ["10_sks dog", named, "kohya_folders: true", "rename"] {
+            assert!(auto.contains(part), "no `{part}` in {auto:?}");
+        }
+        let obeyed = note(&["10_sks dog/a.png", odd], FolderNames::Obey);
+        assert!(odd.starts_with("0_") || obeyed.contains(named) && !obeyed.contains("10_sks dog"), "{obeyed:?}");
+        assert_eq!(note(&["10_sks dog/a.png", odd], FolderNames::Ignore), "");
+    }
+    for ordinary in [["2023_trip/a.png", "2024_trip/b.png"], ["cats/a.png", "dogs/b.png"], ["a.png", "b.png"]] {
+        assert_eq!(note(&ordinary, FolderNames::Auto), "");
+    }
+}
+
+#[test]
+fn lines_of_a_list_that_name_no_picture_of_its_folder_are_told_by_their_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = dir.path().join("set");
+    ["set/a.png", "set/in/b.png", "set/in/c.png", "set/d.png", "set/.hidden.png", "outside.png"]
+        .iter()
+        .for_each(|name| picture(dir.path(), name));
+    put(&set, "notes.md", "words");
+    put(&set, "broken.png", "no picture");
+    let whole = |name: &str| set.join(name).display().to_string();
+    let files = [
+        "a.png",
+        "./in/../in/b.png",
+        "../set/in/c.png",
+        &whole("d.png"),
+        "../outside.png",
+        "/etc/hostname",
+        ".hidden.png",
+        "notes.md",
+        "broken.png",
+    ];
+    let lines: Vec<String> = files.iter().map(|file| format!("{{\"file_name\": \"{file}\", \"text\": \"of {file}\"}}")).collect();
+    put(&set, "metadata.jsonl", lines.join("\n"));
+    let dataset = build(options(&set));
+    assert!(captions(&dataset).iter().all(|(_, _, source)| *source == CaptionSource::Metadata), "{:?}", captions(&dataset));
+    let rejected: Vec<String> = dataset.rejected.iter().map(|(_, r)| format!("{}: {}", r.file, r.reason)).collect();
+    for (line, reason) in [(5, "outside"), (6, "outside"), (7, "not among"), (8, "not among")] {
+        let told = rejected.iter().filter(|told| told.starts_with(&format!("metadata.jsonl line {line}:"))).collect::<Vec<_>>();
+        assert!(told.len() == 1 && told[0].contains(reason), "line {line}: {rejected:?}");
+    }
+    // What is wrong with the broken one is told at its own name.
+    assert_eq!(rejected.len(), 5, "{rejected:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_has_the_name_of_a_list_and_is_no_file_is_told_and_not_waited_for() {
+    for make in ["mkfifo", "mkdir"] {
+        let dir = tempfile::tempdir().unwrap();
+        picture(dir.path(), "a.png");
+        assert!(std::process::Command::new(make).arg(dir.path().join("metadata.jsonl")).status().unwrap().success());
+        let dataset = build(options(dir.path()));
+        assert_eq!(dataset.rejected.len(), 1, "{make}: {:?}", dataset.rejected);
+        let told = &dataset.rejected[0].1;
+        assert!(told.file == "metadata.jsonl" && told.reason.contains("not a regular file") && told.reason.contains("rename"), "{told:?}");
+    }
+}
+
+#[test]
+fn extensions_of_caption_files_are_found_in_any_letters_and_as_they_are_written_first() {
+    let dir = tempfile::tempdir().unwrap();
+    ["a.png", "b.png", "c.png", "d.png"].iter().for_each(|name| picture(dir.path(), name));
+    for (name, text) in
+        [("a.TXT", "large"), ("b.txt", "small"), ("b.TXT", "large"), ("c.Txt", "mixed"), ("c.tXT", "other"), ("D.txt", "another picture's")]
+    {
+        put(dir.path(), name, text);
+    }
+    let dataset = build(options(dir.path()));
+    let texts: Vec<&str> = dataset.entries.iter().map(|entry| entry.caption.text.as_str()).collect();
+    assert_eq!(texts, ["large", "small", "mixed", ""]);
+}
