@@ -133,8 +133,14 @@ impl Cache {
         if let Some(entry) = self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
             return Some(entry.clone());
         }
-        let path = self.path(key).filter(|path| path.exists())?;
-        match read(&path, key) {
+        let path = self.path(key)?;
+        if let Some(taken) = taken(&path) {
+            // First of all: it will be so in the next run too.
+            let line = format!("{} is in the way; remove it, or what belongs there is made anew in every run", taken.display());
+            self.unusable.lock().unwrap_or_else(PoisonError::into_inner).insert(0, line);
+            return None;
+        }
+        match if path.exists() { read(&path, key) } else { return None } {
             Ok(entry) => Some(Arc::new(entry)),
             Err(error) => {
                 self.unusable.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{error:#}"));
@@ -158,7 +164,7 @@ impl Cache {
             ensure!(bad == 0, "{bad} of the {} values of `{name}` are not finite; nothing was cached", values.len());
         }
         let entry = Arc::new(entry);
-        match self.path(key).filter(|_| self.writes) {
+        match self.path(key).filter(|path| self.writes && taken(path).is_none()) {
             Some(path) => write(&path, key, &entry)?,
             None => drop(self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(*key, entry.clone())),
         }
@@ -184,6 +190,12 @@ impl Cache {
         let name = key.hex();
         self.folder.as_ref().map(|folder| folder.join(&name[..2]).join(format!("{name}.safetensors")))
     }
+}
+
+/// What no entry can replace: a folder in its place, or something else in place of the folder that it belongs into.
+fn taken(path: &Path) -> Option<&Path> {
+    let parent = path.parent().filter(|parent| parent.symlink_metadata().is_ok() && !parent.is_dir());
+    parent.or_else(|| path.is_dir().then_some(path))
 }
 
 fn write(path: &Path, key: &Key, entry: &Entry) -> Result<()> {
@@ -308,6 +320,27 @@ mod tests {
         assert!(cache.complaint("latents").unwrap().contains("checksum"));
         cache.put(&key(0), entry(1.0)).unwrap();
         assert!(cache.get(&key(0)).is_some() && cache.get(&key(4)).is_some());
+    }
+
+    #[test]
+    fn an_entry_whose_place_is_taken_by_a_folder_stays_in_memory_and_the_place_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::on_disk(dir.path()).unwrap();
+        let path = |n| cache.path(&key(n)).unwrap();
+        std::fs::create_dir_all(path(0).join("in it")).unwrap();
+        // The folder of entries itself may be a file.
+        std::fs::write(path(1).parent().unwrap(), "").unwrap();
+        for n in 0..2 {
+            assert!(!cache.check(&key(n)));
+            cache.put(&key(n), entry(f32::from(n))).unwrap();
+            assert_eq!(*cache.get(&key(n)).unwrap(), entry(f32::from(n)));
+        }
+        assert!(path(0).join("in it").is_dir() && path(1).parent().unwrap().is_file());
+        assert_eq!(cache.counts(), Counts { encoded: 2, reused: 0, unusable: 2 });
+        let told = cache.complaint("latents").unwrap();
+        assert!(told.contains(&path(1).parent().unwrap().display().to_string()) && told.contains("remove it"), "{told}");
+        cache.put(&key(2), entry(1.0)).unwrap();
+        assert!(path(2).is_file());
     }
 
     #[test]

@@ -59,8 +59,8 @@ impl Identities {
         // The same files after they were read, and old enough.
         let stamp = stamp.filter(|stamp| stamp.changed.elapsed().is_ok_and(|age| age >= self.settled));
         if let Some(path) = path.filter(|_| self.writes && stamp.is_some() && stamp == Stamp::of(checkpoint)) {
-            path.parent().map_or(Ok(()), base::fs::create_dir)?;
-            base::fs::write_atomic(&path, identity.as_bytes())?;
+            // If it can't be, it is hashed again in the next run.
+            let _ = path.parent().map_or(Ok(()), base::fs::create_dir).and_then(|()| base::fs::write_atomic(&path, identity.as_bytes()));
         }
         Ok(identity)
     }
