@@ -16,7 +16,7 @@ pub struct Planes {
 
 /// Takes a decoded picture apart and brings its colours to sRGB; the text is a warning about its profile.
 pub fn planes(image: DynamicImage, icc: Option<&[u8]>) -> (Planes, Option<String>) {
-    let alpha = image.color().has_alpha().then(|| image.to_rgba8().pixels().map(|p| p.0[3]).collect());
+    let alpha = alpha(&image);
     let converted = icc.map(|icc| through_profile(&image, icc));
     let (rgb, warning) = match converted {
         Some(Ok(Some(rgb))) => (rgb, None),
@@ -24,6 +24,21 @@ pub fn planes(image: DynamicImage, icc: Option<&[u8]>) -> (Planes, Option<String
         Some(Ok(None)) | None => (image.into_rgb8().into_raw(), None),
     };
     (Planes { rgb, alpha }, warning)
+}
+
+/// Alpha in 8 bits, without a copy of the colours.
+fn alpha(image: &DynamicImage) -> Option<Vec<u8>> {
+    match image {
+        DynamicImage::ImageLumaA8(image) => Some(image.pixels().map(|pixel| pixel.0[1]).collect()),
+        DynamicImage::ImageRgba8(image) => Some(image.pixels().map(|pixel| pixel.0[3]).collect()),
+        DynamicImage::ImageLumaA16(image) => Some(image.pixels().map(|pixel| eight_bits(pixel.0[1])).collect()),
+        DynamicImage::ImageRgba16(image) => Some(image.pixels().map(|pixel| eight_bits(pixel.0[3])).collect()),
+        image => image.color().has_alpha().then(|| image.to_rgba8().pixels().map(|pixel| pixel.0[3]).collect()),
+    }
+}
+
+fn eight_bits(value: u16) -> u8 {
+    ((u32::from(value) + 128) / 257) as u8
 }
 
 /// The colours in sRGB, or nothing if the profile is sRGB's already.
@@ -53,7 +68,7 @@ fn convert(image: &DynamicImage, profile: &ColorProfile, layout: Layout) -> Resu
         let transform = profile.create_transform_16bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
         let mut out = vec![0; values];
         transform.transform(&source, &mut out).context("it can't be applied")?;
-        return Ok(out.into_iter().map(|v: u16| ((u32::from(v) + 128) / 257) as u8).collect());
+        return Ok(out.into_iter().map(eight_bits).collect());
     }
     let source = if layout == Layout::Gray { image.to_luma8().into_raw() } else { image.to_rgb8().into_raw() };
     let transform = profile.create_transform_8bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;

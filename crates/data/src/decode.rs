@@ -8,11 +8,12 @@ use crate::format::{Format, Kind, is_cut_short, several_pages, sniff};
 pub use crate::gate::LIMIT as MOST_BYTES;
 
 use crate::gate::{DECODING, Room};
-use crate::{avif, jpeg, jxl, png};
+use crate::{avif, gif, jpeg, jxl, png};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use image::codecs::{gif::GifDecoder, webp::WebPDecoder};
+use image::codecs::webp::WebPDecoder;
+use image::error::UnsupportedErrorKind;
 use image::metadata::Orientation;
-use image::{AnimationDecoder, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
 use moxcms::DataColorSpace;
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -93,16 +94,27 @@ pub(crate) fn admit(format: Format, width: u64, height: u64) -> Result<u64> {
 
 /// A picture that one of the codecs at hand reads.
 fn upright(codec: ImageFormat, format: Format, bytes: &[u8]) -> Result<Upright> {
-    let damaged = |e: image::ImageError| anyhow!("damaged {} file: {e}", format.name());
+    if format == Format::Jpeg {
+        jpeg::admit(bytes)?;
+    }
+    let declared = declared(format, bytes).map(|(width, height)| admit(format, width, height)).transpose()?;
+    let limits = |pixels: u64, pixel_bytes: u64| {
+        let mut limits = Limits::no_limits();
+        limits.max_alloc = Some(pixels * pixel_bytes + (1 << 26));
+        limits
+    };
+    let refused = |error: ImageError| refused(format, error);
     let mut reader = ImageReader::with_format(Cursor::new(bytes), codec);
-    let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(pixels_before(format, bytes) * 8 + (1 << 26));
-    reader.limits(limits);
-    let mut decoder = reader.into_decoder().map_err(damaged)?;
+    reader.limits(limits(declared.unwrap_or(MOST_PIXELS), 8));
+    let mut decoder = reader.into_decoder().map_err(refused)?;
     let (width, height) = decoder.dimensions();
     let pixels = admit(format, width.into(), height.into())?;
+    decoder.set_limits(limits(pixels, 2 * u64::from(decoder.color_type().bytes_per_pixel()))).map_err(refused)?;
     let passes = if format == Format::Jpeg { jpeg::pass_bytes(bytes) * pixels } else { 0 };
-    let room = DECODING.enter(held(pixels, decoder.color_type().bytes_per_pixel()) + passes);
+    let pixel_bytes = decoder.color_type().bytes_per_pixel();
+    // A TIFF is whole twice when it is decoded.
+    let twice = if format == Format::Tiff { 2 * u64::from(pixel_bytes) * pixels } else { 0 };
+    let room = DECODING.enter(twice.max(held(pixels, pixel_bytes) + passes));
     if format == Format::Jpeg {
         jpeg::check(bytes)?;
     }
@@ -115,18 +127,41 @@ fn upright(codec: ImageFormat, format: Format, bytes: &[u8]) -> Result<Upright> 
     let printed = icc.as_deref().filter(|_| format == Format::Jpeg).and_then(|icc| of_cmyk(bytes, icc, (width, height)));
     let (mut image, icc) = match printed {
         Some(image) => (image, None),
-        None => (DynamicImage::from_decoder(decoder).map_err(damaged)?, icc),
+        None => (DynamicImage::from_decoder(decoder).map_err(refused)?, icc),
     };
     image.apply_orientation(orientation);
     Ok(Upright { image, icc, warnings, room })
 }
 
-/// Pixels that a picture may have as far as its first bytes tell. A PNG's are there before all that could be unpacked on the way to them.
-fn pixels_before(format: Format, bytes: &[u8]) -> u64 {
-    let header = (format == Format::Png).then(|| png::chunk(bytes, *b"IHDR")).flatten();
-    let side = |at: usize| Some(u64::from(u32::from_be_bytes(header?.get(at..at + 4)?.try_into().ok()?)));
-    let declared = || side(0)?.checked_mul(side(4)?);
-    declared().map_or(MOST_PIXELS, |pixels| pixels.min(MOST_PIXELS))
+/// Width and height where the first bytes tell them: before anything that could be unpacked on the way to what the decoder tells.
+fn declared(format: Format, bytes: &[u8]) -> Option<(u64, u64)> {
+    let two = |at: usize| Some(u64::from(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
+    match format {
+        Format::Png => {
+            let header = png::chunk(bytes, *b"IHDR")?;
+            let side = |at: usize| Some(u64::from(u32::from_be_bytes(*header.get(at..)?.first_chunk()?)));
+            Some((side(0)?, side(4)?))
+        }
+        Format::Gif => Some((two(6)?, two(8)?)),
+        // The oldest header has sides of two bytes; in others a height below 0 has its rows from the top.
+        Format::Bmp if bytes.get(14) == Some(&12) => Some((two(18)?, two(20)?)),
+        Format::Bmp => {
+            let side = |at: usize| Some(u64::from(i32::from_le_bytes(*bytes.get(at..)?.first_chunk()?).unsigned_abs()));
+            Some((side(18)?, side(22)?))
+        }
+        _ => None,
+    }
+}
+
+/// What a codec says of a file that it doesn't read: a whole one may be of a kind that it doesn't know.
+fn refused(format: Format, error: ImageError) -> anyhow::Error {
+    let ImageError::Unsupported(unsupported) = &error else { return anyhow!("damaged {} file: {error}", format.name()) };
+    let what = match unsupported.kind() {
+        UnsupportedErrorKind::GenericFeature(feature) => feature,
+        UnsupportedErrorKind::Color(colours) | UnsupportedErrorKind::ColorLayout(colours) => format!("{colours:?}"),
+        _ => error.to_string(),
+    };
+    anyhow!("a {} picture of a kind that can't be read here ({what}); convert it to PNG", format.name())
 }
 
 /// Bytes that a picture takes while it is decoded: itself, its colours in 8 bits and its alpha.
@@ -161,7 +196,7 @@ fn frames(format: Format, bytes: &[u8]) -> Vec<String> {
     let animated = match format {
         Format::Png => png::chunk(bytes, *b"acTL").is_some(),
         Format::WebP => WebPDecoder::new(cursor).is_ok_and(|d| d.has_animation()),
-        Format::Gif => GifDecoder::new(cursor).is_ok_and(|d| d.into_frames().take(2).count() > 1),
+        Format::Gif => gif::has_second_frame(bytes),
         _ => false,
     };
     let pages = format == Format::Tiff && several_pages(bytes).unwrap_or(false);

@@ -26,6 +26,7 @@ pub mod dump;
 pub mod format;
 pub mod gate;
 pub mod gather;
+mod gif;
 mod jpeg;
 mod jxl;
 pub mod kohya;

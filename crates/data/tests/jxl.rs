@@ -1,6 +1,9 @@
 //! JPEG XL files of cjxl, beside what djxl makes of them (`jxl/README.md` says how they were made).
 #![allow(clippy::unwrap_used)]
 
+mod like;
+
+use like::assert_like;
 use velatura_data::decode::{Decoded, WHITE, decode};
 
 fn file(name: &str) -> Vec<u8> {
@@ -11,21 +14,6 @@ fn file(name: &str) -> Vec<u8> {
 /// Over a grey, so that transparency shows.
 fn open(name: &str) -> Decoded {
     decode(&file(name), [90, 90, 90]).unwrap_or_else(|error| panic!("{name}: {error:#}"))
-}
-
-/// The same size, and no value further from the other than `most`, nor on the mean further than `mean`.
-#[track_caller]
-fn assert_like(name: &str, found: &Decoded, expected: &Decoded, most: u8, mean: f64) {
-    assert_eq!((found.rgb.width, found.rgb.height), (expected.rgb.width, expected.rgb.height), "{name}");
-    assert_eq!(found.alpha.is_some(), expected.alpha.is_some(), "{name}");
-    let values = |picture: &Decoded| [picture.rgb.pixels.clone(), picture.alpha.clone().unwrap_or_default()].concat();
-    let away: Vec<u8> = values(found).iter().zip(values(expected)).map(|(a, b)| a.abs_diff(b)).collect();
-    let (found_most, sum) = (*away.iter().max().unwrap(), away.iter().map(|away| f64::from(*away)).sum::<f64>());
-    assert!(
-        found_most <= most && sum / away.len() as f64 <= mean,
-        "{name}: {found_most} away at most, {} on the mean",
-        sum / away.len() as f64
-    );
 }
 
 #[test]

@@ -466,3 +466,55 @@ fn a_dataset_is_a_list_of_items_that_can_be_printed() {
     let stopped = format!("{:#}", Dataset::build(&[options]).unwrap_err());
     assert!(stopped.contains("datasets[0]") && stopped.contains("d.png") && stopped.contains("e.png"), "{stopped}");
 }
+
+/// A TIFF with another number in one of its fields.
+fn tiff_with(tag: u16, number: u32) -> Vec<u8> {
+    let mut tiff = encode(&DynamicImage::ImageRgb8(quarters(16, 16)), ImageFormat::Tiff);
+    let fields = u32::from_le_bytes(tiff[4..8].try_into().unwrap()) as usize;
+    let count = usize::from(u16::from_le_bytes([tiff[fields], tiff[fields + 1]]));
+    let field = (0..count).map(|i| fields + 2 + 12 * i).find(|at| tiff[*at..*at + 2] == tag.to_le_bytes()).unwrap();
+    tiff[field + 8..field + 12].copy_from_slice(&number.to_le_bytes());
+    tiff
+}
+
+#[test]
+fn whole_files_of_a_kind_that_can_not_be_read_are_not_called_damaged() {
+    let jpeg = encode(&DynamicImage::ImageRgb8(quarters(16, 16)), ImageFormat::Jpeg);
+    let frame = jpeg.windows(2).position(|pair| pair == [0xFF, 0xC0]).unwrap();
+    let jpeg_with = |at: usize, byte: u8| {
+        let mut jpeg = jpeg.clone();
+        jpeg[frame + at] = byte;
+        jpeg
+    };
+    const COMPRESSION: u16 = 259;
+    const COLOURS: u16 = 262;
+    for (name, bytes) in [
+        ("JPEG 2000 in TIFF", tiff_with(COMPRESSION, 34712)),
+        ("old JPEG in TIFF", tiff_with(COMPRESSION, 6)),
+        ("Lab in TIFF", tiff_with(COLOURS, 8)),
+        ("twelve bits", jpeg_with(4, 12)),
+        ("arithmetic JPEG", jpeg_with(1, 0xC9)),
+        ("lossless JPEG", jpeg_with(1, 0xC3)),
+    ] {
+        let error = decode(&bytes).map(|_| ()).unwrap_err().to_string();
+        assert!(
+            error.contains("can't be read here") && error.contains("convert it to PNG") && !error.contains("damaged"),
+            "{name}: {error}"
+        );
+    }
+    let mut flat = encode(&DynamicImage::ImageRgb8(quarters(16, 16)), ImageFormat::Bmp);
+    flat[22..26].fill(0);
+    let error = decode(&flat).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("16×0"), "{error}");
+}
+
+#[test]
+fn a_picture_that_changed_since_the_scan_is_not_taken_for_the_one_that_was_scanned() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |shade: u8| RgbImage::from_pixel(32, 32, Px([shade; 3])).save(dir.path().join("a.png")).unwrap();
+    put(1);
+    let dataset = Dataset::build(&[options(dir.path())]).unwrap();
+    put(2);
+    let error = format!("{:#}", dataset.pixels(0, false).unwrap_err());
+    assert!(error.contains("a.png") && error.contains("changed since it was scanned"), "{error}");
+}

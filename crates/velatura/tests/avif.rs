@@ -1,8 +1,12 @@
 //! AVIF files of avifenc, beside what avifdec makes of them (`../../data/tests/avif/README.md`), through the process that decodes them.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../data/tests/like/mod.rs"]
+mod like;
+
 use data::decode::{Decoded, decode};
 use image::{DynamicImage, RgbImage};
+use like::assert_like;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,17 +32,6 @@ fn open(name: &str) -> Decoded {
 
 fn refusal(bytes: &[u8]) -> String {
     format!("{:#}", try_open(bytes).map(|decoded| (decoded.rgb.width, decoded.rgb.height)).unwrap_err())
-}
-
-/// The same size, and no value further from the other than `most`, nor on the mean further than `mean`.
-#[track_caller]
-fn assert_like(name: &str, found: &Decoded, expected: &Decoded, most: u8, mean: f64) {
-    assert_eq!((found.rgb.width, found.rgb.height), (expected.rgb.width, expected.rgb.height), "{name}");
-    assert_eq!(found.alpha.is_some(), expected.alpha.is_some(), "{name}");
-    let values = |picture: &Decoded| [picture.rgb.pixels.clone(), picture.alpha.clone().unwrap_or_default()].concat();
-    let away: Vec<u8> = values(found).iter().zip(values(expected)).map(|(a, b)| a.abs_diff(b)).collect();
-    let (furthest, sum) = (*away.iter().max().unwrap(), away.iter().map(|away| f64::from(*away)).sum::<f64>());
-    assert!(furthest <= most && sum / away.len() as f64 <= mean, "{name}: {furthest} at most, {} on the mean", sum / away.len() as f64);
 }
 
 #[test]
@@ -151,6 +144,8 @@ fn files_under_a_general_brand_are_known_by_the_others_and_needs_that_are_unknow
     let at = place(&unknown, b"irot");
     unknown[at..at + 4].copy_from_slice(b"ixyz");
     assert!(refusal(&unknown).contains("ixyz"), "{}", refusal(&unknown));
+    unknown[at..at + 4].copy_from_slice(b"\xFF\x1Bx ");
+    assert!(refusal(&unknown).contains(r"\xff\x1bx"), "{}", refusal(&unknown));
     let mut other = file("lossless.avif");
     let at = place(&other, b"av01");
     other[at..at + 4].copy_from_slice(b"iovl");

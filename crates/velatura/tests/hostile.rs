@@ -209,6 +209,61 @@ fn pictures_that_declare_a_huge_size_are_refused_before_memory_is_taken() {
     }
 }
 
+/// An animated WebP file with two frames of 8×8 on a square canvas.
+fn tiny_frame_webp(side: u32) -> Vec<u8> {
+    let chunk = |name: &[u8; 4], content: &[u8]| [name.as_slice(), &(content.len() as u32).to_le_bytes(), content].concat();
+    let three = |number: u32| number.to_le_bytes()[..3].to_vec();
+    let still = encoded(&DynamicImage::ImageRgb8(RgbImage::from_pixel(8, 8, image::Rgb([9, 8, 7]))), ImageFormat::WebP);
+    let frame = chunk(b"ANMF", &[three(0), three(0), three(7), three(7), three(100), vec![0], still[12..].to_vec()].concat());
+    let canvas = chunk(b"VP8X", &[vec![2, 0, 0, 0], three(side - 1), three(side - 1)].concat());
+    let body = [b"WEBP".as_slice(), &canvas, &chunk(b"ANIM", &[0; 6]), &frame, &frame].concat();
+    [b"RIFF".as_slice(), &(body.len() as u32).to_le_bytes(), &body].concat()
+}
+
+/// A large picture in every format, also where the file is small: what is held is a matter of its size, whatever is in it.
+#[test]
+fn decoding_holds_a_few_bytes_for_each_declared_pixel() {
+    const SIDE: u32 = 2048;
+    let flat = DynamicImage::ImageRgb8(RgbImage::from_pixel(SIDE, SIDE, image::Rgb([9, 8, 7])));
+    let (alpha, deep) = (DynamicImage::ImageRgba8(flat.to_rgba8()), DynamicImage::ImageRgba16(flat.to_rgba16()));
+    let mut gif = Vec::new();
+    {
+        let frame = |left: u16| {
+            image::Frame::from_parts(
+                RgbaImage::from_pixel(8, 8, Rgba([left as u8, 2, 3, 255])),
+                left.into(),
+                0,
+                image::Delay::from_numer_denom_ms(1, 1),
+            )
+        };
+        let mut encoder = image::codecs::gif::GifEncoder::new(&mut gif);
+        encoder.encode_frames([frame(0), frame(9)]).unwrap();
+    }
+    gif[6..8].copy_from_slice(&(SIDE as u16).to_le_bytes());
+    gif[8..10].copy_from_slice(&(SIDE as u16).to_le_bytes());
+    let mut files = vec![("GIF, a tiny frame", gif, 8), ("WebP, a tiny frame", tiny_frame_webp(SIDE), 8)];
+    for (name, image, bytes) in [("RGB", &flat, 7), ("RGBA", &alpha, 8), ("RGBA of 16 bits", &deep, 12)] {
+        for format in [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Bmp, ImageFormat::Tiff] {
+            let mut out = Cursor::new(Vec::new());
+            if image.write_to(&mut out, format).is_ok() {
+                // A TIFF is whole twice when it is decoded.
+                files.push((name, out.into_inner(), if format == ImageFormat::Tiff { bytes.max(2 * (bytes - 4)) } else { bytes }));
+            }
+        }
+    }
+    let pixels = (SIDE * SIDE) as usize;
+    let mut beyond = Vec::new();
+    for (name, bytes, most) in files {
+        let (decoded, held) = peak(|| data::decode::decode(&bytes, WHITE).map(|decoded| decoded.rgb.width));
+        let head = String::from_utf8_lossy(&bytes[..8]).into_owned();
+        assert_eq!(decoded.unwrap_or_else(|error| panic!("{name} {head:?}: {error:#}")), SIDE);
+        if held > pixels * most + MIB {
+            beyond.push(format!("{name} {head:?}: {:.1} bytes for each pixel", held as f64 / pixels as f64));
+        }
+    }
+    assert!(beyond.is_empty(), "{beyond:#?}");
+}
+
 /// A small PNG whose colour profile unpacks to half a gigabyte takes what a small picture may take.
 #[test]
 fn a_colour_profile_that_unfolds_without_end_is_refused_within_its_memory() {

@@ -13,7 +13,7 @@ mod server;
 pub use client::{Decoder, use_program};
 pub use server::serve;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// The hidden command that makes this program a decoder.
 pub const COMMAND: &str = "av1";
@@ -30,23 +30,11 @@ pub enum Layout {
 }
 
 impl Layout {
-    fn from_code(code: u8) -> Result<Layout> {
-        Ok(match code {
-            0 => Layout::Grey,
-            1 => Layout::Quarters,
-            2 => Layout::Halves,
-            3 => Layout::Full,
-            _ => bail!("unknown sampling {code}"),
-        })
-    }
+    /// In the order of their codes.
+    const ALL: [Layout; 4] = [Layout::Grey, Layout::Quarters, Layout::Halves, Layout::Full];
 
-    fn code(self) -> u8 {
-        match self {
-            Layout::Grey => 0,
-            Layout::Quarters => 1,
-            Layout::Halves => 2,
-            Layout::Full => 3,
-        }
+    fn from_code(code: u8) -> Result<Layout> {
+        Layout::ALL.get(usize::from(code)).copied().with_context(|| format!("unknown sampling {code}"))
     }
 
     pub fn planes(self) -> usize {
@@ -109,7 +97,7 @@ impl Reply {
     const BYTES: usize = 6;
 
     fn to_bytes(self) -> [u8; Reply::BYTES] {
-        [self.layout.code(), self.depth, self.primaries, self.transfer, self.matrix, self.is_full_range.into()]
+        [self.layout as u8, self.depth, self.primaries, self.transfer, self.matrix, self.is_full_range.into()]
     }
 
     fn from_bytes([layout, depth, primaries, transfer, matrix, is_full_range]: [u8; Reply::BYTES]) -> Result<Reply> {

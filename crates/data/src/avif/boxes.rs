@@ -7,7 +7,7 @@ pub type Kind = [u8; 4];
 
 /// How a kind is told.
 pub fn name(kind: Kind) -> String {
-    String::from_utf8_lossy(&kind).trim_end().escape_debug().to_string()
+    kind.trim_ascii_end().escape_ascii().to_string()
 }
 
 /// Bytes that are read from their front.

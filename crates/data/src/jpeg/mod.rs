@@ -91,6 +91,23 @@ impl Frame {
     }
 }
 
+/// Refuses whole files of kinds that no decoder here knows, as what they are.
+pub fn admit(bytes: &[u8]) -> Result<()> {
+    let mut at = 0;
+    while let Some((marker, segment)) = segment(bytes, &mut at) {
+        let kind = match (marker, segment.first()) {
+            (0xC3 | 0xC7 | 0xCB | 0xCF, _) => "a lossless JPEG picture",
+            (0xC9 | 0xCA | 0xCD | 0xCE, _) => "a JPEG picture in arithmetic coding",
+            (0xC5 | 0xC6, _) => "a hierarchical JPEG picture",
+            (0xC0..=0xC2, Some(12)) => "a JPEG picture of 12 bits",
+            (0xC0..=0xC2 | 0xDA, _) => return Ok(()),
+            _ => continue,
+        };
+        bail!("{kind}, which can't be read here; convert it to PNG");
+    }
+    Ok(())
+}
+
 /// Bytes for each pixel that reading a file takes beside its picture: coefficients, where several passes make the picture, and what
 /// [`check`] knows of them.
 pub fn pass_bytes(bytes: &[u8]) -> u64 {
