@@ -102,3 +102,28 @@ fn captions_that_are_missing_long_odd_or_the_same_are_found_by_name() {
     spelled.caption.trigger_word = Some("zwx".to_string());
     assert_eq!(diagnose(spelled)[&Kind::Trigger], [["0.png"]]);
 }
+
+/// What is said about a kind of finding: no advice to do what is done already.
+#[test]
+fn nothing_is_advised_that_is_so_already() {
+    use velatura_data::{Limits, Scheme};
+    let dir = tempfile::tempdir().unwrap();
+    for (i, (width, height)) in (0..).zip([(64, 256), (128, 192), (160, 160), (192, 128), (256, 64)]) {
+        put(dir.path(), &format!("{i}.png"), &scene(i, width, height), ImageFormat::Png);
+    }
+    // Shorter than a step of 64.
+    put(dir.path(), "flat.png", &scene(7, 900, 50), ImageFormat::Png);
+    let advice = |scheme, kind| {
+        let options = DatasetOptions { scheme, ..DatasetOptions::new(dir.path(), 192, 64) };
+        let dataset = Dataset::build(&[options]).unwrap();
+        let diagnosis = Diagnosis::new(&dataset, &Questions { tokens: &|_| 1, token_limit: 75 }).unwrap();
+        diagnosis.findings.into_iter().filter(|finding| finding.kind == kind).map(|finding| finding.advice).collect::<Vec<_>>().join("; ")
+    };
+    let list = Scheme::List(Limits::default());
+    let ratio = advice(Scheme::Ratio, Kind::Enlarged);
+    assert!(!ratio.is_empty() && !ratio.contains("bucket_scheme: ratio") && ratio.contains("64"), "{ratio}");
+    assert!(advice(list, Kind::Enlarged).contains("bucket_scheme: ratio"));
+    assert!(advice(Scheme::Ratio, Kind::LonelyShapes).contains("bucket_scheme: list"));
+    let lonely = advice(list, Kind::LonelyShapes);
+    assert!(!lonely.is_empty() && !lonely.contains("bucket_scheme: list") && lonely.contains("bucket_step"), "{lonely}");
+}

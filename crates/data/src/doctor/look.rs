@@ -1,8 +1,8 @@
 //! What pictures look like at the size that they are trained at: how sharp they are, and which ones look alike.
 
 use super::{Finding, Kind};
-use crate::bucket::Bucket;
-use crate::dataset::{Dataset, Role};
+use crate::bucket::{Bucket, Scheme};
+use crate::dataset::{Dataset, DatasetOptions, Role};
 use crate::decode::Rgb;
 use crate::pixels::to_bucket;
 use anyhow::Result;
@@ -148,23 +148,30 @@ fn sizes(dataset: &Dataset) -> Vec<Finding> {
             cut.push(format!("{} ({}×{}, {:.0} % cut off)", picture.file, picture.width, picture.height, lost * 100.0));
         }
     }
+    let lower = "find larger versions, or train at a lower resolution".to_string();
+    let cropped = "crop them by hand to what matters".to_string();
     let rows = [
-        (
-            Kind::Small,
-            small,
-            "with less than a quarter of the pixels of the resolution",
-            "find larger versions, or train at a lower resolution",
-        ),
-        (
-            Kind::Enlarged,
-            enlarged,
-            "enlarged to fill a bucket",
-            "find larger versions, or use bucket_scheme: ratio, which leaves small pictures small",
-        ),
-        (Kind::Cropped, cut, "very long, or losing much to the crop", "crop them by hand to what matters"),
+        (Kind::Small, small, "with less than a quarter of the pixels of the resolution", lower),
+        (Kind::Enlarged, enlarged, "enlarged to fill a bucket", against_enlarging(dataset)),
+        (Kind::Cropped, cut, "very long, or losing much to the crop", cropped),
     ];
     let filled = rows.into_iter().filter(|(_, files, ..)| !files.is_empty());
     filled
         .map(|(kind, files, what, advice)| Finding::new(kind, files.clone(), format!("{} {what}", counted(files.len(), "picture")), advice))
         .collect()
+}
+
+/// What leaves pictures as small as they are, where it is not chosen already.
+fn against_enlarging(dataset: &Dataset) -> String {
+    let small_stay_small = |scheme: Scheme| matches!(scheme, Scheme::Ratio | Scheme::OwnSize);
+    match dataset.options.iter().find(|options| !small_stay_small(options.scheme)) {
+        Some(DatasetOptions { scheme: Scheme::Fixed, .. }) => {
+            "find larger versions, or use buckets: true, which leaves small pictures small (with bucket_scheme: ratio)".to_string()
+        }
+        Some(_) => "find larger versions, or use bucket_scheme: ratio, which leaves small pictures small".to_string(),
+        None => {
+            let step = dataset.options.iter().map(|options| options.step).max().unwrap_or_default();
+            format!("they have a side below the smallest of a bucket ({step}, bucket_step): find larger versions, or take them out")
+        }
+    }
 }

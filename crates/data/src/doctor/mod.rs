@@ -8,6 +8,7 @@ mod words;
 pub use look::Look;
 pub use words::CaptionStatistics;
 
+use crate::bucket::Scheme;
 use crate::dataset::{Dataset, Role};
 use crate::report::ImageRow;
 use anyhow::Result;
@@ -123,7 +124,12 @@ fn lonely(dataset: &Dataset) -> Option<Finding> {
     let files: Vec<String> =
         learned.filter(|item| alone(&item.bucket)).map(|item| dataset.entries[item.entry].picture.file.clone()).collect();
     let what = format!("{} of {} sizes are those of one picture only: such a picture is alone in its batch", files.len(), counts.len());
-    let advice = "at a batch size above 1: crop pictures to fewer shapes, or use bucket_scheme: list or a larger bucket_step";
+    let coarser = match dataset.options.iter().map(|options| options.scheme).find(|scheme| !matches!(scheme, Scheme::List(_))) {
+        Some(Scheme::OwnSize) => "bucket_no_upscale: false or ",
+        Some(Scheme::Ratio) => "bucket_scheme: list or ",
+        _ => "",
+    };
+    let advice = format!("at a batch size above 1: crop pictures to fewer shapes, or use {coarser}a larger bucket_step");
     (files.len() * 2 > counts.len() && counts.len() > 2).then(|| Finding::new(Kind::LonelyShapes, files, what, advice))
 }
 
