@@ -1,12 +1,14 @@
 //! The exact pictures that are encoded, as PNG files for people (and tests) to look at.
 
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Item};
 use crate::decode::Rgb;
 use crate::mask::MaskSource;
+use crate::report::ImageRow;
+use crate::scan;
 use anyhow::{Context, Result, ensure};
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Longest stem in bytes: with what is added to it the name stays under the 255 that file systems allow.
@@ -47,21 +49,36 @@ impl Dataset {
         Ok(())
     }
 
-    /// The name of each view's file, below the folder: the picture's own with `.png`; `_flipped` for mirrored ones; where one picture
-    /// comes in several sizes, or two have one name, its bucket and then a number too.
+    /// Names the files that a dump makes of each used row of [`Dataset::rows`].
+    pub fn name_dumps(&self, rows: &mut [ImageRow]) {
+        let mut names = self.dump_names().into_iter().map(|name| scan::relative(Path::new(""), &name));
+        let mut views = self.views().into_iter().peekable();
+        for (item, row) in rows.iter_mut().filter(|row| row.used).enumerate() {
+            while views.next_if(|view| view.0 == item).is_some() {
+                row.dumped.extend(names.next());
+            }
+        }
+    }
+
+    /// The name of each view's file, below the folder: the picture's own with `.png`, behind its extension where others differ in that
+    /// alone; its bucket where it comes in several; `_flipped` for mirrored ones; and a number if all that is not enough.
     fn dump_names(&self) -> Vec<PathBuf> {
-        let stems: Vec<PathBuf> = self.items.iter().map(|item| stem(&self.entries[item.entry].picture.file)).collect();
-        let mut uses: HashMap<&PathBuf, usize> = HashMap::new();
-        stems.iter().for_each(|stem| *uses.entry(stem).or_default() += 1);
+        let file = |entry: usize| self.entries[entry].picture.file.as_str();
+        let mut by_stem: HashMap<PathBuf, BTreeSet<&str>> = HashMap::new();
+        (0..self.entries.len()).for_each(|entry| by_stem.entry(stem(file(entry))).or_default().extend([file(entry)]));
+        let mut sizes: HashMap<usize, usize> = HashMap::new();
+        self.items.iter().for_each(|item| *sizes.entry(item.entry).or_default() += 1);
         let mut taken = HashSet::new();
         let name = |(item, flip): (usize, bool)| {
-            let bucket = self.items[item].bucket;
-            let size = if uses[&stems[item]] > 1 { format!("_{}x{}", bucket.width, bucket.height) } else { String::new() };
+            let Item { entry, bucket, .. } = self.items[item];
+            let path = stem(file(entry));
+            let path = if by_stem[&path].len() > 1 { inside(Path::new(file(entry))) } else { path };
+            let size = if sizes[&entry] > 1 { format!("_{}x{}", bucket.width, bucket.height) } else { String::new() };
             let mirrored = if flip { "_flipped" } else { "" };
-            let file = stems[item].file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let own = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let numbered = |n: usize| {
                 let number = if n == 1 { String::new() } else { format!("_{n}") };
-                stems[item].with_file_name(format!("{file}{size}{mirrored}{number}.png"))
+                path.with_file_name(format!("{own}{size}{mirrored}{number}.png"))
             };
             let free = (1..).map(numbered).find(|name| taken.insert(name.clone()));
             free.expect("some number is free")
@@ -70,9 +87,13 @@ impl Dataset {
     }
 }
 
-/// A picture's path without its last extension, without ways out of the folder, its name cut to what file systems take.
+/// A picture's path without its last extension.
 fn stem(file: &str) -> PathBuf {
-    let path = Path::new(file).with_extension("");
+    inside(&Path::new(file).with_extension(""))
+}
+
+/// A path without ways out of the folder, its name cut to what file systems take.
+fn inside(path: &Path) -> PathBuf {
     let inner: PathBuf = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
     let name = inner.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut end = name.len().min(LONGEST_STEM);

@@ -34,6 +34,9 @@ pub struct ImageRow {
     pub crop: Option<[f64; 4]>,
     /// Share of the picture that the crop cuts off.
     pub lost: Option<f64>,
+    /// Names of what is made of it below `dump_pixels`, where that is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dumped: Vec<String>,
 }
 
 impl Dataset {
@@ -56,6 +59,7 @@ impl Dataset {
             scale: None,
             crop: None,
             lost: None,
+            dumped: Vec::new(),
         });
         let mut rows: Vec<ImageRow> = used.chain(unused).collect();
         rows.sort_by_key(|row| (row.dataset, !row.used));
@@ -80,6 +84,7 @@ impl Dataset {
             scale: Some(item.fit.scale),
             crop: Some(item.fit.crop),
             lost: Some(item.fit.lost((entry.picture.width, entry.picture.height))),
+            dumped: Vec::new(),
         }
     }
 

@@ -31,7 +31,7 @@ pub fn fill(run: &Prepared, caches: &Caches, epoch: u64, number: u64, picked: &d
     let item = batch.form.size[0] * batch.form.size[1] * channels;
     batch.latents.resize(item * picked.items.len(), 0.0);
     batch.noise.resize(item * picked.items.len(), 0.0);
-    let pixels = if run.is_masked() { batch.form.size[0] * batch.form.size[1] } else { 0 };
+    let pixels = if run.is_masked { batch.form.size[0] * batch.form.size[1] } else { 0 };
     batch.mask.clear();
     batch.mask.resize(pixels * picked.items.len(), 1.0);
     batch.timesteps.clear();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Writes `config.yaml` and `data.json`.
 pub fn freeze(run: &Prepared, folder: &RunFolder) -> Result<()> {
     base::fs::write_atomic(&folder.path().join("config.yaml"), with_whole_paths(&run.config)?.to_yaml()?.as_bytes())?;
-    let list = serde_json::to_vec_pretty(&run.dataset.rows()).context("a list of pictures is plain JSON")?;
+    let list = serde_json::to_vec_pretty(&run.image_rows()).context("a list of pictures is plain JSON")?;
     base::fs::write_atomic(&folder.path().join("data.json"), &list)
 }
 

@@ -6,6 +6,7 @@
 
 pub mod append;
 pub mod bench;
+pub mod contents;
 pub mod course;
 pub mod encode;
 pub mod event;

@@ -126,7 +126,7 @@ impl Plan {
         let mut notices = run.notices.clone();
         notices.extend(memory.check().err().map(|error| format!("it does not fit: {error}")));
         Ok(Plan {
-            images: run.dataset.rows(),
+            images: run.image_rows(),
             buckets: buckets.collect(),
             steps: run.steps,
             epochs: run.steps as f64 / steps_per_epoch as f64,

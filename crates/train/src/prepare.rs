@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use base::{DType, Shape};
 use config::{BadImages, BucketScheme, CaptionConfig, DatasetConfig, MaskConfig, RunConfig};
 use data::{
-    CaptionOptions, Dataset, DatasetOptions, FolderNames, Inside, Item, Level, Limits, Mask, MaskOptions, MaskSource, MissingCaptions,
+    CaptionOptions, Dataset, DatasetOptions, FolderNames, ImageRow, Inside, Item, Level, Limits, MaskOptions, MaskSource, MissingCaptions,
     OnBadImage, Purpose, Replacement, Role, Scheme, View,
 };
 use diffusion::{NoiseSchedule, Prediction};
@@ -36,6 +36,8 @@ pub struct Prepared {
     pub notices: Vec<String>,
     pub model: Model,
     pub dataset: Dataset,
+    /// Whether any picture has a mask; in such a run the others weigh 1 everywhere.
+    pub is_masked: bool,
     /// The batches of every step.
     pub batches: data::Schedule,
     /// Optimizer steps.
@@ -79,7 +81,9 @@ impl Prepared {
         let samples = config.sample.samples.iter().map(|prompt| sample::Request::new(prompt.clone(), &model)).collect::<Result<_>>()?;
         let lr = lr_schedule(&config, steps)?;
         notices.extend(lr.warning());
-        let mut prepared = Prepared { config, notices, model, dataset, batches, steps, modules, adapters, text, texts, samples, lr };
+        let is_masked = dataset.entries.iter().any(|entry| entry.mask.is_some());
+        let mut prepared =
+            Prepared { config, notices, model, dataset, is_masked, batches, steps, modules, adapters, text, texts, samples, lr };
         prepared.notices.extend(prepared.observations());
         Ok(prepared)
     }
@@ -92,9 +96,11 @@ impl Prepared {
         if largest < asked as u64 {
             lines.push(format!("train.batch_size is {asked}, but no bucket holds more than {largest} pictures: batches run with fewer"));
         } else if mean < asked as f64 / 2.0 {
+            let by_ratio = self.config.datasets.iter().any(|dataset| scheme(dataset) == Scheme::Ratio);
             lines.push(format!(
                 "batches hold {mean:.1} pictures on average where train.batch_size asks for {asked}: the pictures have too many shapes; \
-                 fewer or coarser buckets (datasets[].bucket_scheme: list, a larger bucket_step) fill them up"
+                 fewer or coarser buckets ({}a larger bucket_step) fill them up",
+                if by_ratio { "datasets[].bucket_scheme: list, " } else { "" }
             ));
         }
         if self.config.model.quantize_te && matches!(self.text, TextSide::Cached { .. }) {
@@ -129,8 +135,6 @@ impl Prepared {
         }
         for (i, dataset) in config["datasets"].as_array().into_iter().flatten().enumerate() {
             flatten(&format!("datasets[{i}]"), dataset, &mut settings);
-            settings.insert(format!("the masks of datasets[{i}]"), self.masks_of(i));
-            settings.insert(format!("the captions of datasets[{i}]"), self.captions_of(i));
         }
         // Paths may change, caches change nothing, and the others are compared on their own.
         let apart = ["model.name_or_path", "network.pretrained_lora_path", "train.steps", "train.epochs"];
@@ -141,25 +145,6 @@ impl Prepared {
             !(apart.contains(&key.as_str()) || rate || kept_apart)
         });
         Ok(settings)
-    }
-
-    /// Which pictures of a dataset have a mask, and what their masks hold, in a word.
-    fn masks_of(&self, dataset: usize) -> String {
-        let entries = self.dataset.entries.iter().filter(|entry| entry.dataset == dataset);
-        let masks = entries.filter_map(|entry| {
-            let content = match entry.mask.as_ref()? {
-                Mask::Alpha => &entry.picture.content,
-                Mask::File(mask) => &mask.content,
-            };
-            Some([base::rng::name_word(&entry.picture.file), u64::from_le_bytes(*content.first_chunk()?)])
-        });
-        short_hash(masks)
-    }
-
-    /// The texts of a dataset's pictures in a word.
-    fn captions_of(&self, dataset: usize) -> String {
-        let entries = self.dataset.entries.iter().filter(|entry| entry.dataset == dataset);
-        short_hash(entries.map(|entry| [&entry.picture.file, &entry.caption.text].map(|text| base::rng::name_word(text))))
     }
 
     /// Path of the run's folder.
@@ -179,6 +164,15 @@ impl Prepared {
         reporter.report(Event::End);
         reporter.report(Event::Notice(format!("the pictures as the VAE gets them are in {}", folder.display())));
         Ok(())
+    }
+
+    /// What becomes of each picture.
+    pub fn image_rows(&self) -> Vec<ImageRow> {
+        let mut rows = self.dataset.rows();
+        if self.config.dump_pixels.is_some() {
+            self.dataset.name_dumps(&mut rows);
+        }
+        rows
     }
 
     /// Adapters as samples use them.
@@ -293,12 +287,7 @@ impl Prepared {
 
     /// The loss at the end of the training programs.
     pub fn loss_op(&self) -> ops::Loss {
-        ops::Loss { error: loss::pixel_error(self.config.train.loss.loss_type), masked: self.is_masked() }
-    }
-
-    /// Whether any picture has a mask; in such a run the others weigh 1 everywhere.
-    pub fn is_masked(&self) -> bool {
-        self.dataset.entries.iter().any(|entry| entry.mask.is_some())
+        ops::Loss { error: loss::pixel_error(self.config.train.loss.loss_type), masked: self.is_masked }
     }
 
     /// A caption of `item` with the trigger word's class in its place, if the model's output is to be preserved there.
@@ -346,12 +335,6 @@ impl Prepared {
         let swap = share.map(|share| optim::Swap::new(self.config.seed, share, &layout)).transpose()?;
         optim::Optimizer::new(self.chosen()?, layout, train.base_lr(), swap)
     }
-}
-
-/// `none`, or how many there are and a hash of them.
-fn short_hash(words: impl Iterator<Item = [u64; 2]>) -> String {
-    let words: Vec<u64> = words.flatten().collect();
-    if words.is_empty() { "none".to_string() } else { format!("{} ({:016x})", words.len() / 2, base::rng::mix(&words)) }
 }
 
 /// The leaves of a JSON value, under dotted keys.

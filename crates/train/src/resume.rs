@@ -1,5 +1,6 @@
 //! Going on with a saved run: its newest whole state, what differs from it, and its numbers where this run wants them.
 
+use crate::contents::Contents;
 use crate::course::{Course, Rates};
 use crate::event::{Event, Reporter};
 use crate::folder::{RunFolder, Start};
@@ -48,6 +49,7 @@ pub fn state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut dy
         note(format!("seed: config {}, saved {}; using the config's from here on", run.config.seed, saved.seed));
     }
     note_changes(&saved.settings, &run.settings()?, &mut note)?;
+    saved.contents.iter().flat_map(|saved| Contents::of(run).changes(saved)).for_each(&mut note);
     if saved.data != data_identity(run) {
         note("the pictures, buckets or batches differ from those of the saved run; using the new ones from here on".to_string());
     }

@@ -1,5 +1,6 @@
 //! Checkpoints: the LoRA that other programs load, and the state that a resume goes on from.
 
+use crate::contents::Contents;
 use crate::course::Course;
 use crate::event::{Event, Reporter};
 use crate::folder::RunFolder;
@@ -61,6 +62,7 @@ impl Saver<'_> {
             ema_updates: ema.as_ref().map(|(updates, _)| *updates),
             loss_scale: trainer.loss_scale().map(LossScale::standing),
             settings: self.run.settings()?,
+            contents: Some(Contents::of(self.run)),
         };
         let state = State { manifest, params: by_name(trainer.params()), ema, optimizer: trainer.optimizer().state() };
         let written = state::write(&self.folder.states(), state)?;

@@ -7,6 +7,7 @@
 //! A folder is written under a temporary name, synced and renamed; its manifest is written last, so one that has it and not yet its name
 //! only lacks the renaming. A folder whose hash is wrong is passed over for the one before.
 
+use crate::contents::Contents;
 use crate::course::Course;
 use crate::loss_scale::Standing;
 use anyhow::{Context, Result, bail, ensure};
@@ -48,6 +49,9 @@ pub struct Manifest {
     pub loss_scale: Option<Standing>,
     /// Everything else that decides the result, by config key: a resumed run says what has changed.
     pub settings: BTreeMap<String, String>,
+    /// What was learned from; a state without it names no change of files.
+    #[serde(default)]
+    pub contents: Option<Contents>,
 }
 
 /// A state in memory.
@@ -218,6 +222,7 @@ mod tests {
             ema_updates: Some(step),
             loss_scale: Some(Standing { scale: 1234.567, good_steps: step }),
             settings: BTreeMap::new(),
+            contents: Some(Contents::default()),
         };
         let mut optimizer = optim::State::new("adamw", 1, step);
         optimizer.params.entry("unet.a.lora_up".into()).or_default().insert("m".into(), Array::F32(vec![0.25, step as f32]));

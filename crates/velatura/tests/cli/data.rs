@@ -50,6 +50,25 @@ fn a_second_run_encodes_nothing_and_damaged_or_foreign_entries_are_made_again() 
 }
 
 #[test]
+fn folders_where_files_of_the_cache_belong_end_no_run() {
+    let place = Place::new("sd15");
+    place.train("first", json!({}));
+    let kinds = ["latents", "text", "identity"];
+    for kind in kinds {
+        let files = walkdir::WalkDir::new(place.path("cache").join(kind)).sort_by_file_name().into_iter().flatten();
+        let file = files.map(|entry| entry.into_path()).find(|path| path.is_file());
+        // What is known of a model's files is only kept if they are some seconds old.
+        let Some(file) = file else { continue };
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir_all(file.join("in it")).unwrap();
+    }
+    let done = place.train("second", json!({}));
+    assert_eq!(done.stderr.matches("remove it").count(), 2, "{}", done.stderr);
+    assert_eq!(["encoded", "reused", "unusable"].map(|key| count(&report(&place, "second"), key)), [1, 6, 2]);
+    place.assert_same_run("first", "second");
+}
+
+#[test]
 fn other_sizes_and_an_edited_picture_have_latents_of_their_own() {
     let place = Place::new("sd15");
     place.train("both", json!({"datasets": [{"resolution": [64, 48]}]}));
@@ -131,6 +150,7 @@ fn a_picture_that_goes_away_while_the_run_reads_it_is_left_out_and_the_run_goes_
     assert!(rows.len() == 100 && rows.iter().all(|row| row.skipped == 0));
     let shown = |rows: &[train::metrics::Row]| rows.iter().flat_map(|row| &row.files).any(|file| file == "0.png");
     assert!(shown(&rows[..20]) && !shown(&rows[90..]));
+    assert_eq!(count(&report(&place, "skips"), "lost"), 1);
 
     std::fs::rename(place.path("0.png"), place.path("pictures/0.png")).unwrap();
     let config = place.config("stops", change("stop"));
@@ -187,6 +207,7 @@ fn pictures_that_are_set_aside_are_measured_and_never_trained_on() {
     let rows = place.rows("measured");
     let plan: Value = serde_json::from_str(&place.run(&["plan", "measured.yaml", "--json"]).good().stdout).unwrap();
     let images = plan["images"].as_array().unwrap();
+    assert!(images.iter().all(|row| row.get("dumped").is_none()));
     let aside: Vec<&str> = images.iter().filter(|row| row["role"] == "validate").map(|row| row["file"].as_str().unwrap()).collect();
     assert_eq!(aside.len(), 2);
     assert!(rows.iter().flat_map(|row| &row.files).all(|file| !aside.contains(&file.as_str())));
@@ -227,6 +248,34 @@ fn the_pixels_that_go_to_the_vae_can_be_looked_at() {
     let config = place.config("inside", json!({"dump_pixels": "pictures/dump"}));
     let error = place.run(&["plan", &config]).error();
     assert!(error.contains("dump_pixels") && !place.exists("pictures/dump"), "{error}");
+}
+
+#[test]
+fn each_dumped_picture_tells_which_file_it_was() {
+    let place = Place::new("sd15");
+    let picture = image::open(place.path("pictures/0.png")).unwrap();
+    for name in ["a.png", "a.jpg", "sub/a.png", "b.png"] {
+        std::fs::create_dir_all(place.path("set/sub")).unwrap();
+        picture.save(place.path(&format!("set/{name}"))).unwrap();
+    }
+    let dumped = |file: &str, datasets: Value| {
+        let config = place.config(file, json!({"dump_pixels": file.to_string() + " dump", "datasets": datasets}));
+        let plan: Value = serde_json::from_str(&place.run(&["plan", &config, "--json"]).good().stdout).unwrap();
+        let rows = plan["images"].as_array().unwrap().iter();
+        let rows: Vec<(String, Value)> = rows.map(|row| (row["file"].as_str().unwrap().to_string(), row["dumped"].clone())).collect();
+        for name in rows.iter().flat_map(|(_, names)| names.as_array().unwrap()) {
+            assert!(place.exists(&format!("{file} dump/{}", name.as_str().unwrap())), "{name}");
+        }
+        let names = walkdir::WalkDir::new(place.path(&format!("{file} dump"))).into_iter().flatten().filter(|e| e.file_type().is_file());
+        assert_eq!(names.count(), rows.iter().map(|(_, names)| names.as_array().unwrap().len()).sum::<usize>());
+        rows
+    };
+    let one = dumped("one", json!([{"folder_path": "set"}]));
+    let expected = [("a.jpg", "a.jpg.png"), ("a.png", "a.png.png"), ("b.png", "b.png"), ("sub/a.png", "sub/a.png")];
+    assert_eq!(one, expected.map(|(file, name)| (file.to_string(), json!([name]))));
+    let two = dumped("two", json!([{"folder_path": "set", "flip_x": true, "resolution": [64, 48]}, {"folder_path": "set/sub"}]));
+    assert_eq!(two[4], ("b.png".to_string(), json!(["b_64x64.png", "b_64x64_flipped.png"])));
+    assert_eq!(two[8], ("a.png".to_string(), json!(["a.png.png"])));
 }
 
 #[test]

@@ -227,7 +227,7 @@ fn a_resume_names_every_change_of_masks() {
         ("datasets.0.invert_mask=true", "datasets[0].invert_mask: config true, saved false"),
         ("datasets.0.mask_min_value=0.1", "datasets[0].mask_min_value: config 0.1, saved 0.0"),
         ("datasets.0.normalize_mask=false", "datasets[0].normalize_mask: config false, saved true"),
-        ("datasets.0.mask_path=\"\"", "the masks of datasets[0]: config none, saved 6"),
+        ("datasets.0.mask_path=\"\"", "6 masks of the saved run are gone: 0.png, 1.png, 2.png, 4.png, 5.png, 6.png"),
     ] {
         let said = resumed(&[set]);
         assert!(said.contains(named), "no `{named}` in {said}");
@@ -238,14 +238,27 @@ fn a_resume_names_every_change_of_masks() {
     std::fs::copy(place.path("masks/2.png"), place.path("kept.png")).unwrap();
     GrayImage::from_pixel(64, 64, Luma([255])).save(place.path("masks/2.png")).unwrap();
     let said = resumed(&[]);
-    assert!(said.contains("the masks of datasets[0]: config 6") && said.contains("saved 6"), "{said}");
+    assert!(said.contains("1 mask differs from the saved run's: 2.png"), "{said}");
     std::fs::copy(place.path("kept.png"), place.path("masks/2.png")).unwrap();
     GrayImage::from_pixel(48, 96, Luma([255])).save(place.path("masks/3.png")).unwrap();
     let said = resumed(&[]);
-    assert!(said.contains("the masks of datasets[0]: config 7"), "{said}");
+    assert!(said.contains("1 mask is not in the saved run: 3.png"), "{said}");
     place.write("pictures/0.txt", "another caption");
     let said = resumed(&[]);
-    assert!(said.contains("the captions of datasets[0]: config 7"), "{said}");
+    assert!(said.contains("1 caption differs from the saved run's: 0.png"), "{said}");
+    std::fs::remove_file(place.path("masks/1.png")).unwrap();
+    place.write("pictures/5.png", place.read("kept.png"));
+    place.write("pictures/6.txt", "one more");
+    std::fs::remove_file(place.path("pictures/4.png")).unwrap();
+    let said = resumed(&[]);
+    for words in [
+        "1 mask of the saved run is gone: 1.png",
+        "1 picture differs from the saved run's: 5.png",
+        "2 captions differ from the saved run's: 0.png, 6.png",
+        "1 picture of the saved run is gone: 4.png",
+    ] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
 }
 
 #[test]
