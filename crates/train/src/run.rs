@@ -237,9 +237,18 @@ impl Loop<'_> {
     }
 
     /// A run none of whose updates was applied has learned nothing: its LoRA would be the one that it began with. So it ends as a failure;
-    /// its state is saved, from which a longer run goes on with the loss scale that it has come to.
+    /// its state is saved, from which a longer run goes on with the loss scale that it has come to. The optimizer that counts the updates
+    /// may have been put in another's place since some were applied.
     fn check_applied(&mut self, total: u64) -> Result<()> {
         if self.trainer.optimizer().steps() > 0 || total == 0 {
+            return Ok(());
+        }
+        let first = self.run.first_factors().and_then(|(factors, _)| flat(&factors, &self.saver.places));
+        if !first.is_ok_and(|first| first == self.trainer.params()) {
+            self.reporter.report(Event::Warning(format!(
+                "not one update by {} was applied: the LoRA is what it was when the run went on with this optimizer",
+                self.run.config.train.optimizer
+            )));
             return Ok(());
         }
         self.saver.write_state(&self.trainer, total)?;

@@ -116,6 +116,31 @@ fn overflows_of_fp16_are_counted_and_not_applied_and_end_no_run() {
     assert_eq!(metadata["ss_mixed_precision"], "fp16");
 }
 
+/// The updates are counted by the optimizer, and another one begins at none.
+#[test]
+fn a_resume_with_another_optimizer_that_only_overflows_keeps_what_was_learned_before() {
+    let place = Place::new("sd15");
+    place.train("kept", json!({"train": {"steps": 3, "lr": 1e-2}}));
+    let factors = || {
+        let modules = place.lora("kept/run/run.safetensors").modules.into_iter();
+        modules.map(|module| (module.module, module.down, module.up)).collect::<Vec<_>>()
+    };
+    let learned = factors();
+    let overflow = [
+        "train.optimizer=lion",
+        "train.on_optimizer_change=fresh",
+        "train.dtype=fp16",
+        "train.grad_scaler={init_scale: 1e12, growth_interval: 1000}",
+    ];
+    for steps in ["train.steps=5", "train.steps=7"] {
+        let mut arguments = vec!["train", "kept.yaml", "--resume", "--set", steps];
+        overflow.iter().for_each(|set| arguments.extend(["--set", *set]));
+        let done = place.run(&arguments).good();
+        assert!(done.stderr.contains("not one update by lion was applied") && !done.stderr.contains("nothing was learned"), "{done:?}");
+        assert!(factors() == learned);
+    }
+}
+
 #[test]
 fn encoders_that_give_infinite_numbers_end_the_run_before_it_trains_on_them() {
     for (component, tensor, words) in [
