@@ -21,10 +21,10 @@ section! {
         cache_latents_to_disk: Flag,
     }
     no effect {
-        pin_memory: "batches stay in the memory that the steps read",
-        persistent_workers: "workers live as long as the run",
-        shuffle: "batches are composed anew in each epoch",
-        drop_last: "nothing is dropped: short batches are run short",
+        pin_memory: Flag => "batches stay in the memory that the steps read",
+        persistent_workers: Flag => "workers live as long as the run",
+        shuffle: Flag => "batches are composed anew in each epoch",
+        drop_last: Flag => "nothing is dropped: short batches are run short",
     }
     not yet {}
 }

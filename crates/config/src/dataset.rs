@@ -117,15 +117,15 @@ section! {
         r#type: String,
     }
     no effect {
-        num_workers: "all datasets share the workers of the section dataloader",
-        prefetch_factor: "all datasets share the workers of the section dataloader",
-        cache_latents_num_workers: "all cores decode",
-        load_image_when_caching_latents: "pictures are decoded when they are encoded",
-        replay_transforms: "every random draw is reproducible",
-        num_frames: "these are pictures",
-        shrink_video_to_frames: "these are pictures",
-        fps: "these are pictures",
-        fast_image_size: "sizes are read from the files' headers",
+        num_workers: Whole => "all datasets share the workers of the section dataloader",
+        prefetch_factor: Whole => "all datasets share the workers of the section dataloader",
+        cache_latents_num_workers: Whole => "all cores decode",
+        load_image_when_caching_latents: Flag => "pictures are decoded when they are encoded",
+        replay_transforms: Flag => "every random draw is reproducible",
+        num_frames: Whole => "these are pictures",
+        shrink_video_to_frames: Flag => "these are pictures",
+        fps: Number => "these are pictures",
+        fast_image_size: Flag => "sizes are read from the files' headers",
     }
     not yet {
         batch_size: "", random_scale: false, random_crop: false, scale: 1.0,

@@ -1,54 +1,91 @@
 //! What the YAML reader reports, as one line with file, line and column, and the nearest key to a mistyped one.
 
-use crate::places::{Key, keys};
-use crate::schema::{properties, real_name, schema};
+use crate::places::keys_in;
+use crate::schema::{WHOLE, meant, properties, real_name};
 use crate::section::dotted;
+use crate::tree::{Clash, Place};
 use serde_json::Value;
 use serde_saphyr::Error as YamlError;
 use std::sync::LazyLock;
 
-/// What the reader says, and the path of the key that it was at (`datasets[0].resolution`, `.` for the whole file).
-pub(crate) struct Failure {
-    pub error: YamlError,
-    pub path: String,
+/// Something that can't be read.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    /// The key as it is written, with its sections; empty for the whole file.
+    pub name: String,
+    pub place: Place,
+    pub kind: Kind,
 }
 
-/// Turns an error of the reader into `file:line:column: what is wrong`.
-pub(crate) fn explain(failure: &Failure, text: &str, origin: &str) -> anyhow::Error {
-    let bare = failure.error.without_snippet();
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// No such key: this one, where these are known.
+    Key(String, &'static [&'static str]),
+    /// The key's value is of another type.
+    Value(String),
+    /// All that is to be said.
+    Sentence(String),
+}
+
+impl Wrong {
+    /// What is wrong, without the place.
+    pub fn text(&self) -> String {
+        let text = match &self.kind {
+            Kind::Key(key, expected) => unknown_key(key, parent(&self.name, key), expected),
+            Kind::Value(text) if self.name.is_empty() => text.clone(),
+            Kind::Value(text) => format!("`{}`: {text}", self.name),
+            Kind::Sentence(text) => text.clone(),
+        };
+        base::excerpt(&text, 800)
+    }
+
+    /// Whether another error is nothing but this one's consequence: it is about a key that could not be read for this reason.
+    pub fn explains(&self, error: &str) -> bool {
+        if matches!(self.kind, Kind::Sentence(_)) {
+            return false;
+        }
+        // A job's name stands outside of its run.
+        let mut roots = vec![meant(self.name.strip_prefix("config.").unwrap_or(&self.name))];
+        if let Kind::Key(key, expected) = &self.kind {
+            let near = base::nearest::nearest(key, expected.iter().copied());
+            roots.extend(near.map(|near| meant(&dotted(parent(&self.name, key), near))));
+        }
+        // Without one of its entries a list may seem empty.
+        let list = self.name.strip_suffix(']').and_then(|name| name.rsplit_once('[')).map(|(list, _)| meant(list));
+        let below = |path: &str, root: &str| {
+            let rest = if root.is_empty() { Some(".") } else { path.strip_prefix(root) };
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']) || rest.starts_with("_params"))
+        };
+        keys_in(error).iter().any(|path| list.as_deref() == Some(path) || roots.iter().any(|root| below(path, root)))
+    }
+}
+
+/// Turns an error of the YAML reader into `file:line:column: what is wrong`.
+pub(crate) fn explain(error: &YamlError, text: &str, origin: &str) -> anyhow::Error {
+    let bare = error.without_snippet();
     if let Some((line, column)) = tab(bare, text) {
         return anyhow::anyhow!("{origin}:{line}:{column}: this line is indented with a tab, and YAML is indented with spaces");
     }
-    // The reader was between two keys where the path ends in a question mark, and at the top where it is a dot.
-    let path = failure.path.trim_end_matches('?').trim_end_matches('.');
-    if let Some([first, second]) = two_names(bare).and_then(|key| same_key(text, path, &key)) {
-        return anyhow::anyhow!(
-            "{origin}:{}:{}: duplicate key: `{}` (line {}) and `{}` are one key, given twice, under two of its names; keep one",
-            second.line,
-            second.column,
-            first.written,
-            first.line,
-            second.written
-        );
-    }
-    let text = match bare {
-        YamlError::SerdeUnknownField { field, expected, .. } => unknown_key(field, parent(path, field), expected),
-        YamlError::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{}` is given twice", dotted(parent(path, key), key)),
-        other if path.is_empty() => message(other),
-        other => format!("`{path}`: {}", message(other)),
-    };
     match bare.location().filter(|at| at.line() > 0) {
-        Some(at) => anyhow::anyhow!("{origin}:{}:{}: {text}", at.line(), at.column()),
-        None => anyhow::anyhow!("{origin}: {text}"),
+        Some(at) => anyhow::anyhow!("{origin}:{}:{}: {}", at.line(), at.column(), message(bare)),
+        None => anyhow::anyhow!("{origin}: {}", message(bare)),
     }
 }
 
-/// The first two keys in the section at `path` that mean `key`.
-fn same_key(text: &str, path: &str, key: &str) -> Option<[Key; 2]> {
-    let section = |key: &Key| key.written.rsplit_once('.').map_or(String::new(), |(section, _)| section.to_string());
-    let keys = keys(text).into_iter().filter(|found| section(found) == path && found.meant.rsplit('.').next() == Some(key));
-    let keys: Vec<Key> = keys.take(2).collect();
-    keys.try_into().ok()
+/// Two entries that mean one key.
+pub(crate) fn clash(clash: Clash) -> Wrong {
+    let [first, second] = &clash.names;
+    let line = match clash.places[0] {
+        Place::File(line, _) => format!(" (line {line})"),
+        Place::Set(_) | Place::Unknown => String::new(),
+    };
+    let text = match first == second {
+        true => format!("the key `{first}`{line} is given twice; keep one"),
+        false => {
+            format!("duplicate key: `{first}`{line} and `{second}` are one key, given twice under two of its names, and differ; keep one")
+        }
+    };
+    Wrong { name: second.clone(), place: clash.places[1], kind: Kind::Sentence(text) }
 }
 
 /// Line and column of the first tab before a line's text, if that is what the reader stumbled on; it names the line before.
@@ -58,13 +95,6 @@ fn tab(error: &YamlError, text: &str) -> Option<(usize, usize)> {
     }
     let indent = |line: &str| line.find(|c: char| c != ' ').filter(|at| line[*at..].starts_with('\t') && !line.trim().is_empty());
     text.lines().enumerate().find_map(|(i, line)| Some((i + 1, indent(line)? + 1)))
-}
-
-/// The key that a file gives under its name and under another one; the place that the reader knows is the section's.
-fn two_names(error: &YamlError) -> Option<String> {
-    let text = error.to_string();
-    let key = text.split("duplicate field `").nth(1)?.split('`').next()?;
-    Some(key.to_string())
 }
 
 /// The path of the section that holds `key`; empty for the top.
@@ -78,23 +108,15 @@ fn parent<'a>(path: &'a str, key: &str) -> &'a str {
 
 /// What is wrong, without the place: the lines of an override's little document mean nothing to the user.
 pub(crate) fn message(error: &YamlError) -> String {
-    match error {
-        YamlError::SerdeUnknownField { field: invalid, expected, .. } => unknown_key(invalid, "", expected),
-        YamlError::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is given twice"),
-        YamlError::Unexpected { expected: "mapping start", .. } => "expected keys with values here".to_string(),
-        YamlError::Unexpected { expected: "sequence start", .. } => {
-            "expected a list here: each entry on its own line after `- `".to_string()
-        }
-        YamlError::Unexpected { expected: "string scalar", .. } => "expected a text here".to_string(),
-        other => base::excerpt(&in_our_words(without_place(&other.to_string())), 400),
-    }
+    base::excerpt(&in_our_words(without_place(&error.without_snippet().to_string())), 400)
 }
 
 /// Messages that speak of the reader's own interface, said for users.
 fn in_our_words(text: String) -> String {
     let rows = [
+        // Only keys are read as texts before their section is known.
+        ("expected string scalar", "a key is a text; a list or a section can't be one"),
         ("multiple YAML documents", "the file holds several documents (`---`); one config is one document"),
-        ("non-finite float", "must be a finite number"),
         ("misplaced bracket", "a `}` or `]` stands here that nothing has opened"),
         ("unclosed quote", "a quote is never closed"),
         ("unclosed bracket '{'", "`{` is never closed: its `}` is missing"),
@@ -107,6 +129,10 @@ fn in_our_words(text: String) -> String {
 }
 
 fn unknown_key(key: &str, section: &str, expected: &[&str]) -> String {
+    if key.is_empty() {
+        return "a key is empty (`~` and `null` are empty as well): write its name in front of the `:`, in quotes if it is null"
+            .to_string();
+    }
     let path = dotted(section, &base::excerpt(key, 80));
     let near = base::nearest::nearest(key, expected.iter().copied());
     let homes = homes(key, section);
@@ -144,7 +170,6 @@ pub(crate) fn with_home(error: String, section: &str) -> String {
 
 /// Where a key is known, the nearest to `section` first; those sections alone in which it does something, if there are any.
 fn homes(key: &str, section: &str) -> Vec<String> {
-    let section = section.strip_prefix("config.process[0]").map_or(section, |rest| rest.trim_start_matches('.'));
     let mut homes: Vec<&Known> = KNOWN.iter().filter(|known| known.name == key).collect();
     if homes.iter().any(|home| home.has_effect) {
         homes.retain(|home| home.has_effect);
@@ -188,7 +213,7 @@ fn known() -> Vec<Known> {
         }
     }
     let mut found = Vec::new();
-    collect("", &schema(), &mut found);
+    collect("", &WHOLE, &mut found);
     let none = serde_json::Map::new();
     let chosen = optim::OPTIMIZERS.iter().filter_map(|entry| optim::choose(entry.name, &none).ok());
     let of_optimizers = chosen.flat_map(|chosen| chosen.params).map(|(name, _)| (name, "train.optimizer_params"));

@@ -1,7 +1,7 @@
 //! `train.grad_scaler:` how the loss of fp16 training is scaled, so that small gradients stay above the smallest number that fp16 holds.
 
 use crate::findings::Findings;
-use crate::scalar::{Number, Whole};
+use crate::scalar::{Flag, Number, Whole};
 use crate::section::section;
 use anyhow::{Result, ensure};
 use base::DType;
@@ -21,7 +21,7 @@ section! {
         min_scale: Number,
     }
     no effect {
-        enabled: "train.dtype: fp16 switches it on, and no other type needs it",
+        enabled: Flag => "train.dtype: fp16 switches it on, and no other type needs it",
     }
     not yet {}
 }

@@ -1,69 +1,81 @@
 //! The two shapes of a file: flat, and ai-toolkit's job (`job: extension`, `config.process[0]`).
 
-use crate::error::{Failure, explain};
+use crate::error::{Wrong, clash, explain};
 use crate::findings::Findings;
-use crate::run::RawRun;
+use crate::reader;
+use crate::run::{NO_GPU, RawRun, is_gpu};
+use crate::tree::{self, Node};
 use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 
-/// Keys that tell a job file from a flat one; all others are left to the real reading.
-#[derive(Deserialize)]
-struct Shape {
-    job: Option<IgnoredAny>,
-    config: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Job {
     job: Option<String>,
     config: JobConfig,
-    #[serde(default)]
     meta: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct JobConfig {
     name: Option<String>,
-    process: Vec<RawRun>,
+    process: Vec<IgnoredAny>,
 }
 
-/// Reads either shape into the raw form of a run.
-pub(crate) fn read(text: &str, origin: &str, findings: &mut Findings) -> Result<RawRun> {
+/// The run that a file describes.
+pub(crate) struct Opened {
+    pub tree: Node,
+    pub is_job: bool,
+}
+
+/// Reads either shape.
+pub(crate) fn open(text: &str, origin: &str, wrong: &mut Vec<Wrong>, findings: &mut Findings) -> Result<Opened> {
     ensure!(!text.trim().is_empty(), "{origin} is empty");
-    match parse::<Shape>(text) {
-        Ok(shape) if shape.job.is_some() || shape.config.is_some() => read_job(text, origin, findings),
-        _ => parse(text).map_err(|e| explain(&e, text, origin)),
-    }
+    let tree = tree::parse(text).map_err(|e| explain(&e, text, origin))?;
+    let is_job = tree.get("job").is_some() || tree.get("config").is_some();
+    let tree = if is_job { process(tree, origin, wrong, findings)? } else { tree };
+    Ok(Opened { tree, is_job })
 }
 
-/// Typed reading with the strictness that every file gets: YAML 1.2 booleans, no duplicate keys.
-pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> std::result::Result<T, Box<Failure>> {
-    let mut track = serde_path_to_error::Track::new();
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let read = serde_saphyr::with_deserializer_from_str_with_options(text, options, |document| {
-        T::deserialize(serde_path_to_error::Deserializer::new(document, &mut track))
-    });
-    read.map_err(|error| Box::new(Failure { error, path: track.path().to_string() }))
-}
-
-fn read_job(text: &str, origin: &str, findings: &mut Findings) -> Result<RawRun> {
-    let job: Job = parse(text).map_err(|e| explain(&e, text, origin))?;
+/// What a job holds of a run, as a flat file would.
+fn process(mut tree: Node, origin: &str, wrong: &mut Vec<Wrong>, findings: &mut Findings) -> Result<Node> {
+    drop_clashes(&mut tree, wrong);
+    let before = wrong.len();
+    let job: Job = reader::read(&mut tree, wrong);
     if let Some(kind) = job.job.filter(|kind| kind != "extension" && kind != "train") {
         bail!("{origin}: job: {kind} is not a training job; only `extension` and `train` are");
     }
     let count = job.config.process.len();
-    ensure!(count == 1, "{origin}: config.process has {count} entries; a config describes one run, so give it exactly one");
-    let mut raw = job.config.process.into_iter().next().unwrap_or_default();
-    raw.name = job.config.name.or(raw.name);
-    if raw.device.as_deref().is_some_and(|device| device.starts_with("cuda") || device == "mps") {
-        let device = raw.device.take().unwrap_or_default();
-        findings.notice(format!("device: {device} has no effect here: this build trains on the CPU"));
-    }
+    let is_read = !wrong[before..].iter().any(|wrong| "config.process".starts_with(&wrong.name));
+    ensure!(count == 1 || !is_read, "{origin}: config.process has {count} entries; a config describes one run, so give it exactly one");
     if job.meta.is_some() {
         findings.notice("meta has no effect here: velatura writes its own metadata".to_string());
     }
-    Ok(raw)
+    let mut config = tree.take("config").map(|entry| entry.node).unwrap_or_default();
+    let name = config.take("name");
+    let mut run = config.take("process").and_then(|entry| entry.node.into_items().into_iter().next()).unwrap_or_default();
+    if let Some(name) = name {
+        run.put_first(name);
+    }
+    Ok(run)
+}
+
+/// Keys that are given twice: what contradicts itself is wrong, and what is said twice is read once.
+pub(crate) fn drop_clashes(tree: &mut Node, wrong: &mut Vec<Wrong>) {
+    let (clashes, repeated) = tree.clashes();
+    repeated.iter().for_each(|path| tree.remove(path));
+    for found in clashes {
+        tree.remove(&found.path);
+        wrong.push(clash(found));
+    }
+}
+
+/// Job files are written for other devices; what they say of it does no harm.
+pub(crate) fn drop_device(raw: &mut RawRun, findings: &mut Findings) {
+    if raw.device.as_deref().is_some_and(is_gpu) {
+        let device = raw.device.take().unwrap_or_default();
+        findings.notice(format!("device: {device} has no effect here: {NO_GPU}"));
+    }
 }

@@ -15,9 +15,11 @@ mod overrides;
 mod path;
 mod places;
 mod qtype;
+mod reader;
 mod scalar;
 mod section;
 mod text;
+mod tree;
 
 pub mod caption;
 pub mod dataloader;
@@ -62,8 +64,11 @@ pub use save::{Layout, SaveConfig};
 pub use train::{Checkpointing, LongCaptions, MOST_STEPS, TrainConfig};
 
 use anyhow::{Context, Result};
+use error::Wrong;
 use findings::Findings;
+use places::Places;
 use std::path::Path;
+use tree::Place;
 
 /// A resolved config, and what a user should know about how it was read.
 #[derive(Clone, Debug)]
@@ -79,32 +84,52 @@ const LARGEST_FILE: u64 = 4_000_000;
 /// Reads a config from bytes. `origin` names it in errors; `overrides` are `--set` pairs such as `("train.lr", "1e-4")`.
 pub fn load(bytes: &[u8], origin: &str, overrides: &[(String, String)]) -> Result<Loaded> {
     let text = text::decode(bytes, origin)?;
-    let (config, findings) = read(&text, origin, overrides)?;
-    match findings.finish() {
-        Ok(notices) => Ok(Loaded { config, notices }),
-        Err(wrong) => Err(refusal(&wrong, &text, origin, overrides)),
+    let Read { config, findings, wrong, tree } = read(&text, origin, overrides)?;
+    match (findings.finish(), &wrong[..]) {
+        (Ok(notices), []) => Ok(Loaded { config, notices }),
+        (judged, wrong) => Err(refusal(wrong, &judged.err().unwrap_or_default(), &Places::of(&tree, origin, overrides))),
     }
 }
 
-/// The config, with what is wrong in it replaced, and all that was found.
-fn read(text: &str, origin: &str, overrides: &[(String, String)]) -> Result<(RunConfig, Findings)> {
+/// A config as far as it can be read, and what is wrong with it.
+struct Read {
+    config: RunConfig,
+    /// What was found when values were judged.
+    findings: Findings,
+    /// What could not be read.
+    wrong: Vec<Wrong>,
+    /// The document without that.
+    tree: tree::Node,
+}
+
+fn read(text: &str, origin: &str, overrides: &[(String, String)]) -> Result<Read> {
     let mut findings = Findings::default();
-    let mut raw = job::read(text, origin, &mut findings)?;
-    for (key, value) in overrides {
-        raw = overrides::apply(raw, key, value)?;
+    let mut wrong = Vec::new();
+    let job::Opened { mut tree, is_job } = job::open(text, origin, &mut wrong, &mut findings)?;
+    overrides::apply(&mut tree, overrides, &mut wrong);
+    job::drop_clashes(&mut tree, &mut wrong);
+    let mut raw: run::RawRun = reader::read(&mut tree, &mut wrong);
+    if is_job {
+        job::drop_device(&mut raw, &mut findings);
     }
     let config = run::resolve(raw, &mut findings);
-    Ok((config, findings))
+    Ok(Read { config, findings, wrong, tree })
 }
 
-/// One error for everything that is wrong with a config, each with its place.
-fn refusal(wrong: &[String], text: &str, origin: &str, overrides: &[(String, String)]) -> anyhow::Error {
-    let mut places = places::Places::of(text, origin);
-    overrides.iter().for_each(|(key, value)| places.lay_over(key, value));
-    let located: Vec<String> = wrong.iter().map(|error| places.locate(error)).collect();
+/// One error for everything that is wrong with a config, each with its place: what can't be read, and what was read and can't be so.
+fn refusal(unread: &[Wrong], judged: &[String], places: &Places) -> anyhow::Error {
+    let caused = |error: &&String| unread.iter().any(|wrong| wrong.explains(error));
+    let judged = judged.iter().filter(|error| unread.len() < reader::MOST && !caused(error));
+    let judged = judged.map(|error| (places.locate(error), error.clone()));
+    let mut errors: Vec<(Place, String)> = unread.iter().map(|wrong| (wrong.place, wrong.text())).chain(judged).collect();
+    errors.sort_by_key(|(place, _)| *place);
+    let located: Vec<String> = errors.iter().map(|(place, text)| format!("{}: {text}", places.show(*place))).collect();
     match &located[..] {
         [error] => anyhow::anyhow!("{error}"),
-        errors => anyhow::anyhow!("{} keys of {origin} can't be used as they are: {}", errors.len(), errors.join("; ")),
+        errors => {
+            let least = if unread.len() < reader::MOST { "" } else { "at least " };
+            anyhow::anyhow!("{least}{} keys of {} can't be used as they are: {}", errors.len(), places.origin, errors.join("; "))
+        }
     }
 }
 

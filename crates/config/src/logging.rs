@@ -15,10 +15,10 @@ section! {
         log_with: String,
     }
     no effect {
-        verbose: "errors always say all that is known",
-        use_ui_logger: "there is no such interface",
-        project_name: "it belongs to wandb",
-        run_name: "it belongs to wandb",
+        verbose: Flag => "errors always say all that is known",
+        use_ui_logger: Flag => "there is no such interface",
+        project_name: String => "it belongs to wandb",
+        run_name: String => "it belongs to wandb",
     }
     not yet { use_wandb: false, }
 }

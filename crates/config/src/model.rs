@@ -1,7 +1,7 @@
 //! `model:` the base model that stays frozen.
 
 use crate::findings::Findings;
-use crate::scalar::{Flag, Whole};
+use crate::scalar::{Flag, Number, Whole};
 use crate::section::section;
 use crate::{path, qtype, run};
 use anyhow::{Context, Result, bail, ensure};
@@ -40,27 +40,27 @@ section! {
         use_8bit_optimizer: Flag,
     }
     no effect {
-        enable_xformers: "attention has one implementation",
-        low_vram: "memory is planned, see the section memory",
-        text_encoder_bits: "text-encoder weights are held as model.dtype and model.quantize_te say",
-        vae_device: "there is one device",
-        vae_dtype: "the VAE computes in a type that is safe for it",
-        te_device: "there is one device",
-        te_dtype: "text-encoder weights are held as model.dtype and model.quantize_te say",
-        layer_offloading: "memory is planned, see the section memory",
-        layer_offloading_transformer_percent: "memory is planned, see the section memory",
-        layer_offloading_text_encoder_percent: "memory is planned, see the section memory",
-        auto_memory: "memory is planned, see the section memory",
-        compile: "the computation is always a planned graph",
-        block_compile: "the computation is always a planned graph",
-        compile_mode: "the computation is always a planned graph",
-        compile_fullgraph: "the computation is always a planned graph",
-        compile_dynamic: "the computation is always a planned graph",
-        split_model_over_gpus: "there is one device",
-        split_model_other_module_param_count_scale: "there is one device",
-        attn_masking: "it belongs to another family of models",
-        use_text_encoder_1: "the model has one text encoder",
-        use_text_encoder_2: "the model has one text encoder",
+        enable_xformers: Flag => "attention has one implementation",
+        low_vram: Flag => "memory is planned, see the section memory",
+        text_encoder_bits: Whole => "text-encoder weights are held as model.dtype and model.quantize_te say",
+        vae_device: String => "there is one device",
+        vae_dtype: String => "the VAE computes in a type that is safe for it",
+        te_device: String => "there is one device",
+        te_dtype: String => "text-encoder weights are held as model.dtype and model.quantize_te say",
+        layer_offloading: Flag => "memory is planned, see the section memory",
+        layer_offloading_transformer_percent: Number => "memory is planned, see the section memory",
+        layer_offloading_text_encoder_percent: Number => "memory is planned, see the section memory",
+        auto_memory: Flag => "memory is planned, see the section memory",
+        compile: Flag => "the computation is always a planned graph",
+        block_compile: Flag => "the computation is always a planned graph",
+        compile_mode: String => "the computation is always a planned graph",
+        compile_fullgraph: Flag => "the computation is always a planned graph",
+        compile_dynamic: Flag => "the computation is always a planned graph",
+        split_model_over_gpus: Flag => "there is one device",
+        split_model_other_module_param_count_scale: Number => "there is one device",
+        attn_masking: Flag => "it belongs to another family of models",
+        use_text_encoder_1: Flag => "the model has one text encoder",
+        use_text_encoder_2: Flag => "the model has one text encoder",
     }
     not yet {
         is_xl: false, is_flux: false, is_v3: false, is_lumina2: false, is_pixart: false, is_auraflow: false, is_ssd: false, is_vega: false,

@@ -35,11 +35,11 @@ section! {
         transformer_only: Flag,
     }
     no effect {
-        lokr_full_rank: "it belongs to LoKr",
-        lokr_factor: "it belongs to LoKr",
-        old_lokr_format: "it belongs to LoKr",
-        split_multistage_loras: "it belongs to models of several stages",
-        layer_offloading: "memory is planned, see the section memory",
+        lokr_full_rank: Flag => "it belongs to LoKr",
+        lokr_factor: Number => "it belongs to LoKr",
+        old_lokr_format: Flag => "it belongs to LoKr",
+        split_multistage_loras: Flag => "it belongs to models of several stages",
+        layer_offloading: Flag => "memory is planned, see the section memory",
     }
     not yet { lorm_config: "", all_layers: false, }
 }

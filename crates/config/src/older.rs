@@ -1,7 +1,7 @@
 //! Keys of older configs: translated into today's with a notice, and refused where both say different things.
 
 use crate::findings::Findings;
-use crate::scalar::Whole;
+use crate::scalar::{Flag, Whole};
 use anyhow::{Result, bail};
 
 /// `mixed_precision` as `train.dtype`; `dtype` is what the file says itself.
@@ -25,18 +25,26 @@ pub(crate) fn precision(mixed: Option<String>, dtype: Option<String>, findings: 
     }
 }
 
-/// `use_8bit_optimizer: true` (under the key `at`) as the optimizer of that name.
-pub(crate) fn optimizer(eight_bit: Option<bool>, at: &str, name: Option<String>, findings: &mut Findings) -> Result<Option<String>> {
-    if eight_bit != Some(true) {
-        return Ok(name);
+/// `use_8bit_optimizer`, which older files have in either section, as the optimizer of that name; `name` is what the file says itself.
+pub(crate) fn optimizer(flags: [(&str, Option<Flag>); 2], name: Option<String>, findings: &mut Findings) -> Result<Option<String>> {
+    let given: Vec<(String, bool)> =
+        flags.iter().filter_map(|(section, flag)| Some((format!("{section}.use_8bit_optimizer"), flag.as_ref()?.0))).collect();
+    let Some((key, eight_bit)) = given.first() else { return Ok(name) };
+    if let Some((other, _)) = given.iter().find(|(_, value)| value != eight_bit) {
+        bail!("{key}: {eight_bit} contradicts {other}: {}; keep train.optimizer alone", !eight_bit);
     }
-    let given = name.as_deref().unwrap_or("adamw").trim().to_ascii_lowercase();
-    let translated = match given.as_str() {
-        "adamw" | "adam" | "lion" | "prodigy" => format!("{given}8bit"),
-        full if full.ends_with("8bit") => return Ok(name),
-        other => bail!("{at}.use_8bit_optimizer: true contradicts train.optimizer: {other}, which has no 8-bit form; remove one"),
-    };
-    findings.notice(format!("{at}.use_8bit_optimizer: true is read as train.optimizer: {translated}"));
+    // A name that is unknown is told as that.
+    let Ok(entry) = optim::optimizers::find(name.as_deref().unwrap_or("adamw")) else { return Ok(name) };
+    let translated = format!("{}8bit", entry.name);
+    match (eight_bit, entry.name.ends_with("8bit")) {
+        (true, true) | (false, false) => return Ok(name),
+        (false, true) => bail!("{key}: false contradicts train.optimizer: {}; remove one", name.unwrap_or_default()),
+        (true, false) => {}
+    }
+    if optim::optimizers::find(&translated).is_err() {
+        bail!("{key}: true contradicts train.optimizer: {}, which has no 8-bit form; remove one", name.unwrap_or_default());
+    }
+    findings.notice(format!("{key}: true is read as train.optimizer: {translated}"));
     Ok(Some(translated))
 }
 

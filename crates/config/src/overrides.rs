@@ -1,68 +1,118 @@
-//! `--set train.lr=1e-4`: the value is read as YAML, by the same typed reader as the file, and laid over it.
+//! `--set train.lr=1e-4`: the value is read as YAML and laid over the file's tree, so that it is judged as the file is.
 
-use crate::error::message;
-use crate::job::parse;
-use crate::run::RawRun;
+use crate::error::{Kind, Wrong, message};
+use crate::schema::{WHOLE, properties, real_name};
+use crate::section::dotted;
+use crate::tree::{Content, Entry, Node, Place, parse};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// Lays one override over the raw config. `datasets.0.resolution` addresses an entry of the list.
-pub(crate) fn apply(raw: RawRun, key: &str, value: &str) -> Result<RawRun> {
-    let origin = format!("--set {key}={value}");
-    ensure!(!key.is_empty() && key.split('.').all(|part| !part.is_empty()), "{origin}: `{key}` is not a key");
-    ensure!(!value.is_empty() && value != "null" && value != "~", "{origin}: the value is missing; write '\"\"' for an empty text");
-    ensure!(!value.contains('\n'), "{origin}: the value must be one line");
-    let parts: Vec<&str> = key.split('.').collect();
-    let (document, index) = document(&parts, value, &origin)?;
-    let overlay: RawRun = parse(&document).map_err(|e| anyhow::anyhow!("{origin}: {}", message(e.error.without_snippet())))?;
-    let mut merged = serde_json::to_value(&raw).context("the config can't be held as JSON")?;
-    let overlay = serde_json::to_value(&overlay).context("the override can't be held as JSON")?;
-    if let Some(index) = index {
-        let count = merged["datasets"].as_array().map_or(0, Vec::len);
-        ensure!(index < count, "{origin}: the config has {}, counted from 0", base::counted(count, "dataset"));
+/// Lays all overrides over a run. `datasets.0.resolution` addresses an entry of a list.
+pub(crate) fn apply(tree: &mut Node, overrides: &[(String, String)], wrong: &mut Vec<Wrong>) {
+    for (i, (key, value)) in overrides.iter().enumerate() {
+        let place = Place::Set(i);
+        let parts: Vec<&str> = key.split('.').collect();
+        let laid = read(key, value, place).and_then(|node| Layer { overrides, place }.lay(tree, "", &WHOLE, &parts, node));
+        if let Err(error) = laid {
+            wrong.push(Wrong { name: key.clone(), place, kind: Kind::Sentence(format!("{error:#}")) });
+        }
     }
-    merge(&mut merged, overlay, index.is_some());
-    // JSON is YAML: one reader for everything, since a second one would double what this crate takes to compile.
-    parse(&merged.to_string()).map_err(|e| anyhow::anyhow!("{origin} doesn't fit the config: {}", message(e.error.without_snippet())))
 }
 
-/// `train.lr`, `1e-4` → the YAML document `{"train": {"lr": 1e-4}}` in block form, and the list index if there is one.
-fn document(parts: &[&str], value: &str, origin: &str) -> Result<(String, Option<usize>)> {
-    let mut text = String::new();
-    let mut index = None;
-    let mut indent = 0;
-    for (depth, part) in parts.iter().enumerate() {
-        let last = depth + 1 == parts.len();
-        if let Ok(number) = part.parse::<usize>() {
-            ensure!(depth == 1 && parts[0] == "datasets" && !last, "{origin}: only entries of `datasets` are addressed by number");
-            ensure!(number < 1000, "{origin}: there is no dataset {number}");
-            (0..number).for_each(|_| text.push_str(" - {}\n"));
-            text.push_str(" -\n");
-            index = Some(number);
-            indent = 3;
-            continue;
-        }
-        if !part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            bail!("{origin}: `{part}` is not a key");
-        }
-        text.push_str(&format!("{:indent$}{part}:{}\n", "", if last { format!(" {value}") } else { String::new() }));
-        indent += 1;
-    }
-    Ok((text, index))
+/// The value, every part of which stands at `place`.
+fn read(key: &str, value: &str, place: Place) -> Result<Node> {
+    let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    ensure!(key.split('.').all(is_name), "`{key}` is not a key");
+    ensure!(!value.contains('\n'), "the value must be one line");
+    // Behind a key, as in a file: a value that holds a key itself needs braces.
+    let mut document = parse(&format!("value: {value}")).map_err(|e| anyhow::anyhow!("{}", message(&e)))?;
+    let mut node = document.take("value").map(|entry| entry.node).unwrap_or_default();
+    ensure!(!matches!(node.content, Content::Null), "the value is missing; write '\"\"' for an empty text");
+    node.stand_at(place);
+    Ok(node)
 }
 
-/// Overlays `top` on `under`; what the overlay doesn't say (null) stays. Lists are replaced, or merged entry by entry.
-fn merge(under: &mut Value, top: Value, entries: bool) {
-    match (under, top) {
-        (_, Value::Null) => {}
-        (Value::Object(under), Value::Object(top)) => {
-            for (key, value) in top {
-                merge(under.entry(key).or_insert(Value::Null), value, entries);
+/// One of the overrides.
+struct Layer<'a> {
+    overrides: &'a [(String, String)],
+    place: Place,
+}
+
+impl Layer<'_> {
+    /// Goes down to where `parts` lead, making sections on the way, and lays the value there.
+    fn lay(&self, under: &mut Node, path: &str, shape: &Value, parts: &[&str], value: Node) -> Result<()> {
+        let Some((part, rest)) = parts.split_first() else { return self.merge(under, path, shape, value) };
+        if let Ok(index) = part.parse::<usize>() {
+            let item = item(under, path, index)?;
+            return self.lay(item, &format!("{path}[{index}]"), shape, rest, value);
+        }
+        if matches!(under.content, Content::Null | Content::Gone) {
+            under.place = self.place;
+            under.content = Content::Map(Vec::new());
+        }
+        match &mut under.content {
+            Content::Map(entries) => {
+                let entry = entry(entries, part, shape, self.place);
+                if rest.is_empty() {
+                    entry.key = part.to_string();
+                    let is_merged = matches!((&entry.node.content, &value.content), (Content::Map(_), Content::Map(_)));
+                    entry.place = if is_merged { entry.place } else { self.place };
+                }
+                let below = properties(shape).get(*part).unwrap_or(&Value::Null);
+                self.lay(&mut entry.node, &dotted(path, part), below, rest, value)
+            }
+            Content::List(_) => bail!("`{path}` is a list; say which of its entries is meant, as in {path}.0.{}", parts.join(".")),
+            // What stands there is no section, which is told where the file is read.
+            _ => Ok(()),
+        }
+    }
+
+    /// Sections are merged, everything else replaced; but what another `--set` says is not.
+    fn merge(&self, under: &mut Node, path: &str, shape: &Value, value: Node) -> Result<()> {
+        match value {
+            Node { content: Content::Map(entries), .. } if matches!(under.content, Content::Map(_)) => {
+                entries.into_iter().try_for_each(|entry| self.lay(under, path, shape, &[entry.key.as_str()], entry.node))
+            }
+            value => {
+                if let Place::Set(other) = under.place
+                    && !matches!(under.content, Content::Null)
+                    && !under.says(&value)
+                {
+                    let (key, other) = self.overrides.get(other).context("only overrides stand there")?;
+                    bail!("{path} has another value by --set {key}={other}; keep one");
+                }
+                *under = value;
+                Ok(())
             }
         }
-        (Value::Array(under), Value::Array(top)) if entries && top.iter().all(Value::is_object) => {
-            under.iter_mut().zip(top).for_each(|(under, top)| merge(under, top, false));
-        }
-        (under, top) => *under = top,
     }
+}
+
+/// An entry of a list.
+fn item<'a>(under: &'a mut Node, path: &str, index: usize) -> Result<&'a mut Node> {
+    let count = under.items().len();
+    let noun = if path == "datasets" { "dataset" } else { "entry" };
+    let Content::List(items) = &mut under.content else { bail!("only entries of lists are addressed by number, as in datasets.0") };
+    let Some(item) = items.get_mut(index) else { bail!("{path} has {}, counted from 0", base::counted(count, noun)) };
+    if matches!(item.content, Content::Null) {
+        item.content = Content::Map(Vec::new());
+    }
+    Ok(item)
+}
+
+/// The entry of a key, under whichever of its names the file has it; one without a value where it has none.
+fn entry<'a>(entries: &'a mut Vec<Entry>, key: &str, shape: &Value, place: Place) -> &'a mut Entry {
+    let real = real_name(shape, key);
+    let is_same = |entry: &Entry| real_name(shape, &entry.key) == real;
+    let at = entries.iter().position(is_same).unwrap_or_else(|| {
+        entries.push(Entry { key: key.to_string(), place, node: Node::default() });
+        entries.len() - 1
+    });
+    // Another name of it in the file counts no more than the first.
+    let mut i = 0;
+    entries.retain(|entry| {
+        i += 1;
+        i - 1 <= at || !is_same(entry)
+    });
+    &mut entries[at]
 }

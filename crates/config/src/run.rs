@@ -9,7 +9,7 @@ use crate::model::{ModelConfig, RawModel};
 use crate::network::{NetworkConfig, RawNetwork};
 use crate::sample::{RawSample, SampleConfig};
 use crate::save::{RawSave, SaveConfig};
-use crate::scalar::Whole;
+use crate::scalar::{Flag, Whole};
 use crate::section::section;
 use crate::train::{RawTrain, TrainConfig};
 use crate::{path, train};
@@ -50,11 +50,11 @@ section! {
         kind: String,
     }
     no effect {
-        performance_log_every: "every step's times are in metrics.jsonl",
-        log_dir: "metrics.jsonl and TensorBoard's files (logging.tensorboard: true) are in the run's folder",
-        sqlite_db_path: "there is no job database",
-        torch_profiler: "there is no PyTorch in here",
-        is_ui: "there is no such interface",
+        performance_log_every: Whole => "every step's times are in metrics.jsonl",
+        log_dir: String => "metrics.jsonl and TensorBoard's files (logging.tensorboard: true) are in the run's folder",
+        sqlite_db_path: String => "there is no job database",
+        torch_profiler: Flag => "there is no PyTorch in here",
+        is_ui: Flag => "there is no such interface",
     }
     not yet {
         first_sample: "",
@@ -158,10 +158,13 @@ pub(crate) fn resolve(mut raw: RawRun, findings: &mut Findings) -> RunConfig {
 
 /// Keys of older files that belong to other sections today.
 fn translate_older(raw: &mut RawRun, findings: &mut Findings) {
-    if let Some(model) = raw.model.as_mut().filter(|model| model.use_8bit_optimizer.is_some_and(|f| f.0)) {
-        model.use_8bit_optimizer = None;
+    let eight_bit = [
+        ("model", raw.model.as_mut().and_then(|model| model.use_8bit_optimizer.take())),
+        ("train", raw.train.as_mut().and_then(|train| train.use_8bit_optimizer.take())),
+    ];
+    if eight_bit.iter().any(|(_, flag)| flag.is_some()) {
         let train = raw.train.get_or_insert_default();
-        let older = crate::older::optimizer(Some(true), "model", train.optimizer.take(), findings);
+        let older = crate::older::optimizer(eight_bit, train.optimizer.take(), findings);
         train.optimizer = findings.or(older, None);
     }
     if let Some(workers) = raw.train.as_mut().and_then(|train| train.num_workers.take()) {
@@ -195,10 +198,20 @@ fn check_kind(kind: Option<&str>) -> Result<()> {
     }
 }
 
+/// What every message about a GPU says.
+pub(crate) const NO_GPU: &str = "this version has no GPU backend yet and trains on the CPU";
+
+/// Whether a device is one that only GPU backends have, as any of its peers call it.
+pub(crate) fn is_gpu(device: &str) -> bool {
+    let kind = device.trim().split(':').next().unwrap_or_default().to_ascii_lowercase();
+    ["cuda", "gpu", "mps", "metal", "xpu", "rocm", "hip", "vulkan", "dml", "directml"].contains(&kind.as_str())
+}
+
 fn check_device(device: &str) -> Result<String> {
     match device.trim() {
         name @ ("auto" | "cpu") => Ok(name.to_string()),
-        other => bail!("device: {other} is not supported by this build; use auto or cpu"),
+        gpu if is_gpu(gpu) => bail!("device: {gpu} can't be used: {NO_GPU}; write auto or cpu, or remove the key"),
+        other => bail!("device: {other} is unknown; write auto or cpu"),
     }
 }
 

@@ -35,11 +35,11 @@ section! {
         sample_steps: Whole,
     }
     no effect {
-        format: "samples are PNG files",
-        num_frames: "these are pictures",
-        fps: "these are pictures",
-        refiner_start_at: "there is no refiner",
-        adapter_conditioning_scale: "there is no such adapter",
+        format: String => "samples are PNG files",
+        num_frames: Whole => "these are pictures",
+        fps: Number => "these are pictures",
+        refiner_start_at: Number => "there is no refiner",
+        adapter_conditioning_scale: Number => "there is no such adapter",
     }
     not yet { sample_start_step: 0, network_multiplier: 1.0, guidance_rescale: 0.0, extra_values: "", }
 }
@@ -63,7 +63,7 @@ section! {
         /// Steps of the sampler.
         sample_steps: Whole,
     }
-    no effect { fps: "these are pictures", num_frames: "these are pictures", }
+    no effect { fps: Number => "these are pictures", num_frames: Whole => "these are pictures", }
     not yet { ctrl_img: "", ctrl_idx: 0, ctrl_img_1: "", ctrl_img_2: "", ctrl_img_3: "", network_multiplier: 1.0, do_cfg_norm: false, }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::findings::Findings;
 use crate::model::{dtype, read_dtype};
-use crate::scalar::Whole;
+use crate::scalar::{Flag, Whole};
 use crate::section::section;
 use anyhow::{Result, bail, ensure};
 use base::DType;
@@ -25,7 +25,7 @@ section! {
         /// `safetensors`, and nothing else.
         save_format: String,
     }
-    no effect { hf_repo_id: "nothing is uploaded", hf_private: "nothing is uploaded", }
+    no effect { hf_repo_id: String => "nothing is uploaded", hf_private: Flag => "nothing is uploaded", }
     not yet { push_to_hub: false, }
 }
 

@@ -19,6 +19,11 @@ pub(crate) struct Whole(pub u64);
 #[serde(transparent)]
 pub(crate) struct Number(pub f64);
 
+/// One number, or a list of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Numbers(pub Vec<Number>);
+
 /// As people write it: neither 300 digits nor an exponent where there are few.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,8 +126,13 @@ read_any!(Whole, "a whole number, 0 or more" {
 read_any!(Number, "a number" {
     visit_u64(v: u64) => Ok(Number(v as f64)),
     visit_i64(v: i64) => Ok(Number(v as f64)),
-    visit_f64(v: f64) => if v.is_finite() { Ok(Number(v)) } else { Err(E::custom("a number that is not finite can't be used here")) },
+    visit_f64(v: f64) => Ok(Number(v)),
 });
+read_any!(Numbers, "a number or a list of numbers" {
+    visit_u64(v: u64) => Ok(Numbers(vec![Number(v as f64)])),
+    visit_i64(v: i64) => Ok(Numbers(vec![Number(v as f64)])),
+    visit_f64(v: f64) => Ok(Numbers(vec![Number(v)])),
+} seq => Numbers);
 read_any!(Size, "a side in pixels, or width and height such as 768x1152" {
     visit_u64(v: u64) => Ok(Size::Side(v)),
     visit_i64(v: i64) => whole(v).map(Size::Side),

@@ -1,6 +1,6 @@
 //! A JSON schema of the config, for editors: made from the same lines that declare the keys, so it can't drift from them.
 
-use crate::scalar::{Flag, FlagOrTexts, Number, Size, Sizes, TextOrFalse, Texts, Whole, WholeOrText};
+use crate::scalar::{Flag, FlagOrTexts, Number, Numbers, Size, Sizes, TextOrFalse, Texts, Whole, WholeOrText};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
@@ -24,14 +24,15 @@ shapes! {
     Flag => json!({"type": "boolean"}),
     Whole => json!({"type": "integer", "minimum": 0}),
     Number => json!({"type": "number"}),
+    Numbers => json!({"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}),
     Size => json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^\\d+x\\d+$"}]}),
     Sizes => {
         let mut kinds = Size::shape()["anyOf"].as_array().cloned().unwrap_or_default();
         kinds.push(json!({"type": "array", "items": Size::shape()}));
         json!({"anyOf": kinds})
     },
-    Texts => json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-    FlagOrTexts => json!({"anyOf": [{"type": "boolean"}, {"const": "auto"}, {"type": "array", "items": {"type": "string"}}]}),
+    Texts => json!({"anyOf": [{"type": "string"}, {"type": "array", "items": String::shape()}]}),
+    FlagOrTexts => json!({"anyOf": [{"type": "boolean"}, {"const": "auto"}, {"type": "array", "items": String::shape()}]}),
     TextOrFalse => json!({"anyOf": [{"type": "string"}, {"const": false}]}),
     WholeOrText => json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
     Value => json!({}),
@@ -66,17 +67,46 @@ impl Section {
         self.0.insert(names, shape);
     }
 
-    pub fn inert(&mut self, field: &str, reason: &str) {
-        self.0.insert(field.to_string(), json!({"description": format!("Accepted; has no effect here: {reason}."), "deprecated": true}));
+    pub fn inert(&mut self, field: &str, reason: &str, shape: Value) {
+        self.deprecated(field, format!("Accepted; has no effect here: {reason}."), shape);
     }
 
-    /// A key that is accepted as long as it is off.
-    pub fn later(&mut self, field: &str) {
-        self.0.insert(field.to_string(), json!({"description": "Not supported yet; accepted while it is off.", "deprecated": true}));
+    /// A key that is accepted as long as it is off: as one of these values, or empty where they are texts.
+    pub fn later(&mut self, field: &str, neutral: &[Value]) {
+        let mut values = neutral.to_vec();
+        if neutral.iter().any(Value::is_string) {
+            values.extend([json!(""), json!([]), json!({})]);
+        }
+        self.deprecated(field, "Not supported yet; accepted while it is off.".to_string(), json!({"enum": values}));
     }
 
-    pub fn finish(self) -> Value {
+    fn deprecated(&mut self, field: &str, text: String, mut shape: Value) {
+        if let Some(object) = shape.as_object_mut() {
+            object.insert("description".to_string(), text.into());
+            object.insert("deprecated".to_string(), true.into());
+        }
+        self.0.insert(field.to_string(), shape);
+    }
+
+    /// A key without a value is as if it weren't there.
+    pub fn finish(mut self) -> Value {
+        self.0.values_mut().for_each(allow_null);
         json!({"type": "object", "additionalProperties": false, "properties": Value::Object(self.0)})
+    }
+}
+
+fn allow_null(shape: &mut Value) {
+    let listed = ["type", "enum", "anyOf"].into_iter().find(|word| shape.get(word).is_some());
+    let Some(word) = listed else { return };
+    let null = match word {
+        "type" => json!("null"),
+        "enum" => Value::Null,
+        _ => json!({"type": "null"}),
+    };
+    match &mut shape[word] {
+        Value::Array(any) if any.contains(&null) => {}
+        Value::Array(any) => any.push(null),
+        one => *one = Value::Array(vec![one.take(), null]),
     }
 }
 
@@ -91,7 +121,7 @@ fn quoted(attributes: &[&str], word: &str) -> Vec<String> {
 /// The keys of a section, or of the entries of a list of sections.
 pub(crate) fn properties(shape: &Value) -> &Map<String, Value> {
     static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
-    let section = if shape["type"] == "array" { &shape["items"] } else { shape };
+    let section = if shape["items"].is_object() { &shape["items"] } else { shape };
     section["properties"].as_object().unwrap_or(&NONE)
 }
 
@@ -102,18 +132,54 @@ pub(crate) fn real_name(shape: &Value, name: &str) -> String {
     real.unwrap_or(name).to_string()
 }
 
+/// A path with every alias replaced by the key that it stands for.
+pub(crate) fn meant(path: &str) -> String {
+    let mut shape: &Value = &WHOLE;
+    let parts = path.split('.').map(|part| {
+        let (name, index) = part.split_at(part.find('[').unwrap_or(part.len()));
+        let real = real_name(shape, name);
+        shape = properties(shape).get(name).unwrap_or(&Value::Null);
+        format!("{real}{index}")
+    });
+    parts.collect::<Vec<_>>().join(".")
+}
+
 /// How the description of an alias begins.
 const ALIAS: &str = "Another name of `";
 
-/// The schema of a flat config. ai-toolkit's job files hold the same sections under `config.process`.
+/// The schema of a run, for readers that look up one key after the other.
+pub(crate) static WHOLE: LazyLock<Value> = LazyLock::new(<crate::run::RawRun as Shape>::shape);
+
+/// The schema of a file: a flat config, or ai-toolkit's job, which holds one under `config.process`.
 pub fn schema() -> Value {
-    let mut schema = crate::run::RawRun::shape();
-    if let Some(object) = schema.as_object_mut() {
-        object.insert("$schema".to_string(), "https://json-schema.org/draft/2020-12/schema".into());
-        object.insert("title".to_string(), "velatura config".into());
-        object.insert("required".to_string(), json!(["name", "model", "datasets"]));
-    }
-    schema
+    let run = json!({"$ref": "#/$defs/run"});
+    let text = json!({"type": ["string", "number", "boolean", "null"]});
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "velatura config",
+        "type": "object",
+        // Told apart first: an editor then complains of one shape, not of both.
+        "if": {"anyOf": [{"required": ["job"]}, {"required": ["config"]}]},
+        "then": {
+            "additionalProperties": false,
+            "required": ["config"],
+            "properties": {
+                "job": {"enum": ["extension", "train", null], "description": "Of ai-toolkit's job files."},
+                "config": {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["process"],
+                    "properties": {
+                        "name": text,
+                        "process": {"type": "array", "minItems": 1, "maxItems": 1, "items": run},
+                    },
+                },
+                "meta": {"description": "Accepted; has no effect here: velatura writes its own metadata."},
+            },
+        },
+        "else": {"$ref": "#/$defs/run", "required": ["name", "model", "datasets"]},
+        "$defs": {"run": WHOLE.clone()},
+    })
 }
 
 #[cfg(test)]
@@ -121,16 +187,12 @@ mod tests {
     use super::*;
     use crate::section::keys_of;
 
-    fn properties<'a>(schema: &'a Value, section: &str) -> &'a Map<String, Value> {
-        let root = &schema["properties"];
-        let section = if section.is_empty() { schema } else { &root[section] };
-        let section = if section["type"] == "array" { &section["items"] } else { section };
-        section["properties"].as_object().unwrap()
+    fn properties_of(section: &str) -> &'static Map<String, Value> {
+        properties(if section.is_empty() { &WHOLE } else { &WHOLE["properties"][section] })
     }
 
     #[test]
     fn the_schema_knows_every_key_that_the_reader_knows_and_no_other() {
-        let schema = schema();
         let sections: [(&str, &[&str]); 6] = [
             ("", keys_of::<crate::run::RawRun>()),
             ("train", keys_of::<crate::train::RawTrain>()),
@@ -140,7 +202,7 @@ mod tests {
             ("dataloader", keys_of::<crate::dataloader::RawDataloader>()),
         ];
         for (section, keys) in sections {
-            let mut known: Vec<&str> = properties(&schema, section).keys().map(String::as_str).collect();
+            let mut known: Vec<&str> = properties_of(section).keys().map(String::as_str).collect();
             let mut keys = keys.to_vec();
             known.sort_unstable();
             keys.sort_unstable();
@@ -150,12 +212,11 @@ mod tests {
 
     #[test]
     fn keys_have_types_and_descriptions() {
-        let schema = schema();
-        let train = properties(&schema, "train");
-        assert_eq!(train["steps"]["type"], "integer");
+        let train = properties_of("train");
+        assert_eq!(train["steps"]["type"], json!(["integer", "null"]));
         assert!(train["steps"]["description"].as_str().unwrap().contains("Optimizer steps"));
         assert!(train["learning_rate"]["description"].as_str().unwrap().contains("`lr`"));
-        assert_eq!(train["train_unet"]["type"], "boolean");
+        assert_eq!(train["train_unet"]["type"], json!(["boolean", "null"]));
         assert!(train["xformers"]["description"].as_str().unwrap().contains("no effect"));
     }
 }

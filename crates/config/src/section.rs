@@ -11,7 +11,7 @@ macro_rules! section {
     (
         $(#[$outer:meta])*
         $name:ident { $($(#[doc = $doc:literal])* $(#[serde($($serde:tt)*)])* $field:ident: $type:ty,)* }
-        no effect { $($inert:ident: $reason:expr,)* }
+        no effect { $($inert:ident: $kind:ty => $reason:expr,)* }
         not yet { $($later:ident: $($neutral:literal)|+,)* }
     ) => {
         $(#[$outer])*
@@ -20,7 +20,7 @@ macro_rules! section {
         #[allow(non_snake_case)]
         pub(crate) struct $name {
             $($(#[doc = $doc])* $(#[serde($($serde)*)])* pub $field: Option<$type>,)*
-            $($inert: Option<serde_json::Value>,)*
+            $($inert: Option<$kind>,)*
             $($later: Option<serde_json::Value>,)*
         }
 
@@ -40,8 +40,8 @@ macro_rules! section {
             fn shape() -> serde_json::Value {
                 let mut section = crate::schema::Section::default();
                 $(section.key(stringify!($field), &[$($doc),*], &[$(stringify!($($serde)*)),*], <$type as crate::schema::Shape>::shape());)*
-                $(section.inert(stringify!($inert), $reason);)*
-                $(section.later(stringify!($later));)*
+                $(section.inert(stringify!($inert), $reason, <$kind as crate::schema::Shape>::shape());)*
+                $(section.later(stringify!($later), &[$(serde_json::json!($neutral)),+]);)*
                 section.finish()
             }
         }
@@ -62,20 +62,26 @@ pub(crate) fn notice(given: bool, section: &str, key: &str, reason: &str, findin
 
 /// A key that can't be honoured is an error, unless it is off.
 pub(crate) fn refuse(value: Option<&Value>, section: &str, key: &str, neutral: &[Value], findings: &mut Findings) {
-    if let Some(value) = value.filter(|value| !is_empty(value) && !neutral.iter().any(|n| same(n, value))) {
-        findings.wrong(format!("{}: {value} is not supported yet; remove the key", dotted(section, key)));
+    if let Some(value) = value.filter(|value| !is_off(value, neutral)) {
+        let kind = match neutral.first() {
+            Some(Value::Bool(_)) if !value.is_boolean() => ", which is neither true nor false,",
+            Some(Value::Number(_)) if !value.is_number() => ", which is no number,",
+            _ => "",
+        };
+        findings.wrong(format!("{}: {value}{kind} is not supported yet; remove the key", dotted(section, key)));
     }
 }
 
-/// Values that switch a thing off whatever the key: false, and empty text, lists and maps.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
+/// Whether a key says that its thing is not wanted: a neutral value, or, where that is a text, an empty value of any kind.
+fn is_off(value: &Value, neutral: &[Value]) -> bool {
+    let is_empty = match value {
+        Value::Null => return true,
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty(),
-        Value::Bool(true) | Value::Number(_) => false,
-    }
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    neutral.iter().any(|neutral| same(neutral, value) || (is_empty && neutral.is_string()))
 }
 
 /// Equality in which 1 and 1.0 are the same number.

@@ -11,7 +11,7 @@ use crate::noise::{self, NoiseConfig};
 use crate::older;
 use crate::optimizer::{self, OnOptimizerChange};
 use crate::param_group::{self, ParamGroup, RawParamGroup};
-use crate::scalar::{Flag, FlagOrTexts, Number, Whole};
+use crate::scalar::{Flag, FlagOrTexts, Number, Numbers, Whole};
 use crate::section::section;
 use anyhow::{Result, bail, ensure};
 use base::DType;
@@ -27,9 +27,8 @@ section! {
         /// Pictures of one bucket that go through the model together.
         batch_size: Whole,
         /// Batches whose mean gradient makes one optimizer step.
+        #[serde(alias = "gradient_accumulation_steps")]
         gradient_accumulation: Whole,
-        /// Another spelling of `gradient_accumulation`; both may stand in a file as long as they agree.
-        gradient_accumulation_steps: Whole,
         /// Learning rate; default: the optimizer's usual one.
         #[serde(alias = "learning_rate")]
         lr: Number,
@@ -161,37 +160,37 @@ section! {
         grad_scaler: RawGradScaler,
     }
     no effect {
-        xformers: "attention has one implementation",
-        enable_xformers: "attention has one implementation",
-        sdp: "attention has one implementation",
-        attention_backend: "attention has one implementation",
-        unload_text_encoder: "a text encoder whose embeddings are cached is dropped by itself",
-        performance_log_every: "every step's times are in metrics.jsonl",
-        force_first_sample: "samples at the start are made unless skip_first_sample is set",
-        train_refiner: "there is no refiner",
-        refiner_lr: "there is no refiner",
-        embedding_lr: "no embedding is trained",
-        adapter_lr: "no such adapter is trained",
-        next_sample_timesteps: "it belongs to flow matching",
-        bypass_guidance_embedding: "it belongs to another family of models",
-        switch_boundary_every: "it belongs to another family of models",
-        merge_network_on_save_strength: "nothing is merged",
-        max_loss_debug: "there is no such limit",
-        blank_prompt_preservation_multiplier: "blank_prompt_preservation is not supported yet",
-        guidance_loss_target: "do_guidance_loss is not supported yet",
-        guidance_loss_schedule: "do_guidance_loss is not supported yet",
-        unconditional_prompt: "do_guidance_loss is not supported yet",
-        do_guidance_loss_cfg_zero: "do_guidance_loss is not supported yet",
-        signal_correction_noise_scale: "do_signal_correction_noise is not supported yet",
-        batch_noise_correction_scale: "do_batch_noise_correction is not supported yet",
-        signal_amplification_strength: "do_signal_amplification is not supported yet",
-        correct_pred_norm_multiplier: "correct_pred_norm is not supported yet",
-        differential_guidance_scale: "do_differential_guidance is not supported yet",
-        diffusion_feature_extractor_weight: "there is no feature extractor",
-        inverted_mask_prior_multiplier: "it belongs to inverted_mask_prior",
-        audio_loss_multiplier: "these are pictures",
-        allow_tf32: "the CPU has no TF32; products of f32 numbers are computed in f32, and train.dtype: bf16 is the faster type",
-        tf32: "the CPU has no TF32; products of f32 numbers are computed in f32, and train.dtype: bf16 is the faster type",
+        xformers: Flag => "attention has one implementation",
+        enable_xformers: Flag => "attention has one implementation",
+        sdp: Flag => "attention has one implementation",
+        attention_backend: String => "attention has one implementation",
+        unload_text_encoder: Flag => "a text encoder whose embeddings are cached is dropped by itself",
+        performance_log_every: Whole => "every step's times are in metrics.jsonl",
+        force_first_sample: Flag => "samples at the start are made unless skip_first_sample is set",
+        train_refiner: Flag => "there is no refiner",
+        refiner_lr: Number => "there is no refiner",
+        embedding_lr: Number => "no embedding is trained",
+        adapter_lr: Number => "no such adapter is trained",
+        next_sample_timesteps: Whole => "it belongs to flow matching",
+        bypass_guidance_embedding: Flag => "it belongs to another family of models",
+        switch_boundary_every: Whole => "it belongs to another family of models",
+        merge_network_on_save_strength: Number => "nothing is merged",
+        max_loss_debug: Flag => "there is no such limit",
+        blank_prompt_preservation_multiplier: Number => "blank_prompt_preservation is not supported yet",
+        guidance_loss_target: Numbers => "do_guidance_loss is not supported yet",
+        guidance_loss_schedule: String => "do_guidance_loss is not supported yet",
+        unconditional_prompt: String => "do_guidance_loss is not supported yet",
+        do_guidance_loss_cfg_zero: Flag => "do_guidance_loss is not supported yet",
+        signal_correction_noise_scale: Number => "do_signal_correction_noise is not supported yet",
+        batch_noise_correction_scale: Number => "do_batch_noise_correction is not supported yet",
+        signal_amplification_strength: Number => "do_signal_amplification is not supported yet",
+        correct_pred_norm_multiplier: Number => "correct_pred_norm is not supported yet",
+        differential_guidance_scale: Number => "do_differential_guidance is not supported yet",
+        diffusion_feature_extractor_weight: Number => "there is no feature extractor",
+        inverted_mask_prior_multiplier: Number => "it belongs to inverted_mask_prior",
+        audio_loss_multiplier: Number => "these are pictures",
+        allow_tf32: Flag => "the CPU has no TF32; products of f32 numbers are computed in f32, and train.dtype: bf16 is the faster type",
+        tf32: Flag => "the CPU has no TF32; products of f32 numbers are computed in f32, and train.dtype: bf16 is the faster type",
     }
     not yet {
         learnable_snr_gos: false, loss_target: "noise", num_train_timesteps: 1000,
@@ -330,7 +329,7 @@ pub(crate) fn resolve(mut raw: RawTrain, findings: &mut Findings) -> (TrainConfi
         steps,
         epochs,
         batch_size: findings.or(count("train.batch_size", raw.batch_size, 1), 1),
-        gradient_accumulation: findings.or(accumulation(raw.gradient_accumulation, raw.gradient_accumulation_steps), 1),
+        gradient_accumulation: findings.or(count("train.gradient_accumulation", raw.gradient_accumulation, 1), 1),
         lr,
         unet_lr,
         text_encoder_lr,
@@ -379,11 +378,6 @@ struct Optimizer {
 }
 
 fn updates(raw: &mut RawTrain, trained: [bool; 2], findings: &mut Findings) -> Updates {
-    raw.optimizer = {
-        let given = raw.optimizer.take();
-        let older = older::optimizer(raw.use_8bit_optimizer.map(|f| f.0), "train", given, findings);
-        findings.or(older, None)
-    };
     let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params.take(), findings);
     let Some(chosen) = findings.or(chosen.map(Some), None) else {
         let none = Optimizer { name: String::new(), params: Map::new(), averages: false };
@@ -474,17 +468,6 @@ fn length(steps: Option<Whole>, epochs: Option<Whole>) -> Result<(u64, u64)> {
         (None | Some(0), epochs) => Ok((0, epochs)),
         (Some(steps), epochs) => bail!("train.steps ({steps}) and train.epochs ({epochs}) are both given; keep one"),
     }
-}
-
-/// ai-toolkit has two spellings; a file may hold both as long as they don't disagree (1 is its way to say nothing).
-fn accumulation(new: Option<Whole>, old: Option<Whole>) -> Result<usize> {
-    let new = count("train.gradient_accumulation", new, 1)?;
-    let old = count("train.gradient_accumulation_steps", old, 1)?;
-    ensure!(
-        new == 1 || old == 1 || new == old,
-        "train.gradient_accumulation ({new}) and train.gradient_accumulation_steps ({old}) disagree; keep one"
-    );
-    Ok(new.max(old))
 }
 
 /// How often something happens: at least once, and within what an index can hold.

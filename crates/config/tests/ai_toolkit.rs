@@ -6,89 +6,7 @@ use serde_json::Value;
 use velatura_config::{Loaded, load, schema::schema};
 
 /// Every key of a training process with the value that it has there if nobody says anything (where that is possible here).
-const DEFAULTS: &str = r#"
-job: extension
-config:
-  name: my_lora
-  process:
-    - type: diffusion_trainer
-      training_folder: "output/[name]"
-      device: cuda:0
-      trigger_word: p3r5on
-      performance_log_every: 100
-      log_dir: logs
-      training_seed: 42
-      sqlite_db_path: ./aitk_db.db
-      torch_profiler: false
-      first_sample: null
-      guidance: null
-      embedding: null
-      decorator: null
-      adapter: null
-      slider: null
-      network:
-        {type: lora, linear: 4, linear_alpha: 1.0, conv: null, conv_alpha: null, dropout: null, network_kwargs: {}, lorm_config: null,
-         transformer_only: true, lokr_full_rank: true, lokr_factor: -1, old_lokr_format: false, split_multistage_loras: true,
-         layer_offloading: false, pretrained_lora_path: null, all_layers: false}
-      save: {save_every: 1000, dtype: float16, max_step_saves_to_keep: 5, save_format: safetensors, push_to_hub: false, hf_repo_id: null, hf_private: false}
-      logging: {log_every: 100, verbose: false, use_wandb: false, use_ui_logger: false, project_name: ai-toolkit, run_name: null}
-      datasets:
-        - {folder_path: /imgs, type: image, batch_size: null, default_caption: null, trigger_word: null, random_triggers: [],
-           random_triggers_max: 1, caption_ext: .txt, random_scale: false, random_crop: false, resolution: [512, 768], scale: 1.0, buckets: true,
-           bucket_tolerance: 64, is_reg: false, prior_reg: false, network_weight: 1.0, token_dropout_rate: 0, shuffle_tokens: false,
-           caption_dropout_rate: 0, keep_tokens: 0, flip_x: false, flip_y: false, augments: [], augmentations: null, replacements: [],
-           control_path: null, control_path_1: null, control_path_2: null, control_path_3: null, control_from_same_folder: false,
-           full_size_control_images: true, inpaint_path: null, alpha_mask: false, mask_path: null, unconditional_path: null,
-           invert_mask: false, mask_min_value: 0, num_repeats: 1, cache_latents: true, cache_latents_to_disk: true,
-           cache_tensors_to_disk: false, cache_clip_vision_to_disk: false, cache_text_embeddings: false,
-           load_image_when_caching_latents: true, standardize_images: false, loss_multiplier: 1.0, num_workers: 2, prefetch_factor: 2,
-           cache_latents_num_workers: 6, square_crop: false, replay_transforms: true, num_frames: 1, shrink_video_to_frames: true, fps: 24,
-           auto_frame_count: false, controls: [], fast_image_size: false, do_i2v: false, do_audio: false}
-      train:
-        {steps: 1000, batch_size: 1, gradient_accumulation: 1, gradient_accumulation_steps: 1, single_item_batching: false, dtype: fp32,
-         gradient_checkpointing: true, max_grad_norm: 1.0, start_step: null, disable_sampling: false, skip_first_sample: false,
-         force_first_sample: false, merge_network_on_save: false, merge_network_on_save_strength: 1.0, switch_boundary_every: 1,
-         max_loss: null, max_loss_debug: false, lr: 1.0e-6, unet_lr: 1.0e-6, text_encoder_lr: 1.0e-6, refiner_lr: 1.0e-6,
-         embedding_lr: 1.0e-6, adapter_lr: 1.0e-6, optimizer: adamw, optimizer_params: {}, lr_scheduler: constant, lr_scheduler_params: {},
-         do_paramiter_swapping: false, paramiter_swapping_factor: 0.1,
-         ema_config: {use_ema: false, ema_decay: 0.999, use_feedback: false, param_multiplier: 1.0}, train_unet: true,
-         train_text_encoder: false, train_refiner: true, train_turbo: false, unload_text_encoder: false, cache_text_embeddings: false,
-         bypass_guidance_embedding: false, xformers: false, sdp: false, attention_backend: native, noise_scheduler: ddpm,
-         num_train_timesteps: 1000, min_denoising_steps: 0, max_denoising_steps: 999, timestep_type: sigmoid, content_or_style: balanced,
-         content_or_style_reg: balanced, next_sample_timesteps: 8, linear_timesteps: false, linear_timesteps2: false, loss_type: mse,
-         loss_target: noise, min_snr_gamma: null, snr_gamma: null, learnable_snr_gos: false, reg_weight: 1.0, inverted_mask_prior: false,
-         inverted_mask_prior_multiplier: 0.5, diff_output_preservation: false, diff_output_preservation_multiplier: 1.0,
-         diff_output_preservation_class: "", blank_prompt_preservation: false, blank_prompt_preservation_multiplier: 1.0,
-         do_prior_divergence: false, do_fft_loss: false, t0_loss_target: false, pred_scaler: 1.0, correct_pred_norm: false,
-         correct_pred_norm_multiplier: 1.0, target_norm_std: null, do_guidance_loss: false, guidance_loss_target: 3.0,
-         do_guidance_loss_cfg_zero: false, guidance_loss_schedule: sigma, unconditional_prompt: "", do_differential_guidance: false,
-         differential_guidance_scale: 3.0, diffusion_feature_extractor_path: null, diffusion_feature_extractor_weight: 1.0, do_cfg: false,
-         do_random_cfg: false, cfg_scale: 1.0, max_cfg_scale: 1.0, cfg_rescale: null, audio_loss_multiplier: 1.0, noise_offset: 0.0,
-         dynamic_noise_offset: false, noise_multiplier: 1.0, target_noise_multiplier: 1.0, random_noise_multiplier: 0.0,
-         random_noise_shift: 0.0, do_signal_correction_noise: false, signal_correction_noise_scale: 1.0, do_batch_noise_correction: false,
-         batch_noise_correction_scale: 0.1, do_signal_amplification: false, signal_amplification_strength: 0.5, img_multiplier: 1.0,
-         latent_multiplier: 1.0, noisy_latent_multiplier: 1.0, match_noise_norm: false, optimal_noise_pairing_samples: 1,
-         force_consistent_noise: false, blended_blur_noise: false, standardize_images: false, standardize_latents: false, weight_jitter: 0.0,
-         negative_prompt: null, prompt_dropout_prob: 0.0, prompt_saturation_chance: 0.0, short_and_long_captions: false,
-         short_and_long_captions_encoder_split: false, validation_config: null}
-      model:
-        {name_or_path: runwayml/stable-diffusion-v1-5, arch: sd1, is_v2: false, is_xl: false, is_flux: false, is_v3: false, is_lumina2: false,
-         dtype: float16, vae_path: null, vae_device: null, vae_dtype: null, te_device: null, te_dtype: null, refiner_name_or_path: null,
-         lora_path: null, assistant_lora_path: null, inference_lora_path: null, unconditional_lora_path: null, use_text_encoder_1: true,
-         use_text_encoder_2: true, text_encoder_bits: 16, unet_path: null, quantize: false, quantize_te: false, qtype: qfloat8,
-         qtype_te: qfloat8, low_vram: false, attn_masking: false, ignore_if_contains: null, only_if_contains: null,
-         split_model_over_gpus: false, split_model_other_module_param_count_scale: 0.3, te_name_or_path: null, extras_name_or_path: null,
-         layer_offloading: false, layer_offloading_transformer_percent: 1.0, layer_offloading_text_encoder_percent: 1.0,
-         accuracy_recovery_adapter: null, compile: false, block_compile: false, compile_mode: default, compile_fullgraph: false,
-         compile_dynamic: true, model_kwargs: {}, model_paths: {}}
-      sample:
-        {sampler: ddpm, sample_every: 100, sample_start_step: 0, width: 512, height: 512, neg: false, seed: 0, walk_seed: false,
-         guidance_scale: 7, sample_steps: 20, network_multiplier: 1, guidance_rescale: 0.0, format: jpg, adapter_conditioning_scale: 1.0,
-         refiner_start_at: 0.5, extra_values: [], num_frames: 1, fps: 16, prompts: ["[trigger] on a hill --n blurry --w 512 --h 768 --seed 3 --cfg 4 --steps 9"],
-         samples: [{prompt: a, width: 512, height: 512, neg: "", seed: 1, guidance_scale: 7, sample_steps: 20, fps: 16, num_frames: 1,
-                    ctrl_img: null, ctrl_idx: 0, ctrl_img_1: null, ctrl_img_2: null, ctrl_img_3: null, network_multiplier: 1.0, do_cfg_norm: false}]}
-meta: {name: "[name]", version: "1.0"}
-"#;
+const DEFAULTS: &str = include_str!("every_default.yaml");
 
 fn read(text: &str) -> Loaded {
     load(text.as_bytes(), "job.yaml", &[]).unwrap_or_else(|e| panic!("{e:#}\n{}", text.get(..600).unwrap_or(text)))
@@ -128,12 +46,12 @@ fn later() -> Vec<(String, String)> {
             if shape["description"].as_str().is_some_and(|text| text.starts_with("Not supported yet")) {
                 found.push((section.to_string(), key.clone()));
             }
-            let inner = if shape["type"] == "array" { &shape["items"] } else { shape };
+            let inner = if shape["items"].is_object() { &shape["items"] } else { shape };
             collect(&if section.is_empty() { key.clone() } else { format!("{section}.{key}") }, inner, found);
         }
     }
     let mut found = Vec::new();
-    collect("", &schema(), &mut found);
+    collect("", &schema()["$defs"]["run"], &mut found);
     found
 }
 
@@ -173,20 +91,6 @@ fn all_keys_of_a_job_that_can_not_be_done_are_told_at_once() {
 }
 
 #[test]
-fn both_spellings_of_accumulation_are_one_key() {
-    let with = |new: u64, old: u64| {
-        let text = DEFAULTS.replace(
-            "gradient_accumulation: 1, gradient_accumulation_steps: 1",
-            &format!("gradient_accumulation: {new}, gradient_accumulation_steps: {old}"),
-        );
-        load(text.as_bytes(), "job.yaml", &[]).map(|loaded| loaded.config.train.gradient_accumulation)
-    };
-    assert_eq!((with(4, 1).unwrap(), with(1, 4).unwrap(), with(4, 4).unwrap()), (4, 4, 4));
-    let message = format!("{:#}", with(2, 4).unwrap_err());
-    assert!(message.contains("gradient_accumulation (2)") && message.contains("gradient_accumulation_steps (4)"), "{message}");
-}
-
-#[test]
 fn a_job_of_several_processes_or_of_another_kind_is_refused_in_words() {
     let twice = DEFAULTS.replace("meta:", "    - {type: sd_trainer}\nmeta:");
     assert!(error(&twice).contains("config.process has 2 entries"), "{}", error(&twice));
@@ -196,6 +100,22 @@ fn a_job_of_several_processes_or_of_another_kind_is_refused_in_words() {
     assert!(error(&DEFAULTS.replace("noise_scheduler: ddpm", "noise_scheduler: flowmatch")).contains("train.noise_scheduler"));
     let misplaced = DEFAULTS.replace("  name: my_lora\n", "  name: my_lora\n  trigger_word: x\n");
     assert!(error(&misplaced).contains("trigger_word"), "{}", error(&misplaced));
+}
+
+/// A job is written for a GPU as a matter of course; whoever writes one into a file of velatura's own wants one.
+#[test]
+fn a_gpu_is_told_to_be_missing_in_the_same_words_in_every_shape() {
+    let why = "this version has no GPU backend yet and trains on the CPU";
+    for device in ["cuda", "cuda:0", "cuda:1", " CUDA:0 ", "gpu", "mps", "xpu", "rocm", "hip:0"] {
+        let job = DEFAULTS.replace("device: cuda:0", &format!("device: '{device}'"));
+        let Loaded { config, notices } = read(&job);
+        assert_eq!(config.device, "auto");
+        assert!(notices.iter().any(|n| n.contains(&format!("device: {device} has no effect here: {why}"))), "{notices:?}");
+        let message = error(&format!("{MINIMAL}device: '{device}'\n"));
+        assert!(message.contains(&format!("device: {} can't be used: {why}; write auto or cpu", device.trim())), "{message}");
+    }
+    assert!(error(&format!("{MINIMAL}device: toaster\n")).contains("device: toaster is unknown; write auto or cpu"));
+    assert!(error(&DEFAULTS.replace("cuda:0", "toaster")).contains("device: toaster is unknown"));
 }
 
 /// What tutorials in the older shape show.

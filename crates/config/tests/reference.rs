@@ -93,7 +93,14 @@ fn root() -> PathBuf {
 /// What type a key has, in English; nothing for a section.
 fn kind(shape: &Value) -> Option<&'static str> {
     let any = shape["anyOf"].as_array();
-    let part = |i: usize| any.and_then(|any| any.get(i)).and_then(|any| any["type"].as_str());
+    // Every key may be without a value.
+    let named = |shape: &'_ Value| -> Option<String> {
+        let kinds = shape["type"].as_array().map_or(vec![&shape["type"]], |kinds| kinds.iter().filter(|kind| *kind != "null").collect());
+        if let [kind] = kinds[..] { kind.as_str().filter(|kind| *kind != "null").map(str::to_string) } else { None }
+    };
+    let part = |i: usize| any.and_then(|any| any.get(i)).and_then(named);
+    let part = [part(0), part(1), part(2)];
+    let part = |i: usize| part[i].as_deref();
     Some(match (part(0), part(1)) {
         (Some("integer"), Some("string")) if part(2) == Some("array") => "whole number, text or list",
         (Some("integer"), Some("array")) => "whole number or list",
@@ -101,7 +108,7 @@ fn kind(shape: &Value) -> Option<&'static str> {
         (Some("boolean"), _) => "true/false or list",
         (Some("integer"), _) => "whole number or text",
         (Some("string"), _) => "text or false",
-        _ => match shape["type"].as_str() {
+        _ => match named(shape).as_deref() {
             Some("boolean") => "true/false",
             Some("integer") => "whole number",
             Some("number") => "number",
@@ -117,7 +124,7 @@ fn kind(shape: &Value) -> Option<&'static str> {
 /// All sections by their dotted names; the top level is `run`.
 fn sections() -> BTreeMap<String, Section> {
     let mut all = BTreeMap::new();
-    collect("", &config::schema::schema(), &mut all);
+    collect("", &config::schema::schema()["$defs"]["run"], &mut all);
     all
 }
 
@@ -143,7 +150,7 @@ fn collect(name: &str, shape: &Value, all: &mut BTreeMap<String, Section>) {
             }
         } else {
             section.rows.retain(|row| row.key != *key);
-            let inner = if shape["type"] == "array" { &shape["items"] } else { shape };
+            let inner = if shape["items"].is_object() { &shape["items"] } else { shape };
             let path = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
             collect(&path, inner, all);
         }

@@ -1,6 +1,6 @@
 //! THE list of sd-scripts' settings (`train_network.py` and dataset files), and what each is here.
 
-use Kind::{Number, Sizes, Switch, Text, Texts, Whole};
+use Kind::{Any, Number, Sizes, Switch, Text, Texts, Whole};
 use Meaning::{Is, Nothing, Own, Refused};
 
 /// How a value is written.
@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Texts,
     /// `512`, `"512,768"` or `[512, 768]`.
     Sizes,
+    /// Of any form: it is never read.
+    Any,
 }
 
 /// What a setting is here.
@@ -278,7 +280,7 @@ pub(super) static PICTURES: &[Flag] = &[
     refused("token_warmup_step", Number, LATER),
     refused("color_aug", Switch, LATER),
     flag("flip_aug", Switch, Is("datasets.flip_x")),
-    refused("face_crop_aug_range", Text, LATER),
+    refused("face_crop_aug_range", Any, LATER),
     flag("random_crop", Switch, Is("datasets.random_crop")),
     flag("alpha_mask", Switch, Own),
     flag("cache_latents", Switch, Own),
@@ -300,7 +302,7 @@ pub(super) static FILE: &[Flag] = &[
     flag("class_tokens", Text, Is("datasets.default_caption")),
     flag("is_reg", Switch, Own),
     refused("metadata_file", Text, "give the list itself as image_dir"),
-    refused("custom_attributes", Text, LATER),
+    refused("custom_attributes", Any, "what is in it, only training scripts of one's own read; remove it"),
 ];
 
 /// The word that `--network_args`' keys have here.

@@ -33,20 +33,40 @@ pub enum Source {
 }
 
 /// sd-scripts' options that more than one of our keys, or another value, comes of: what they are foremost.
-const FOREMOST: [(&str, &str); 10] = [
+const FOREMOST: [(&str, &str); 30] = [
     ("network_dim", "network.linear"),
     ("network_alpha", "network.linear_alpha"),
+    ("algo", "network.type"),
+    ("network_module", "network.type"),
     ("conv_dim", "network.conv"),
+    ("conv_alpha", "network.conv_alpha"),
     ("max_train_steps", "train.steps"),
     ("max_train_epochs", "train.epochs"),
+    ("max_token_length", "train.max_token_length"),
+    ("max_timestep", "train.max_timestep"),
+    ("train_batch_size", "train.batch_size"),
+    ("batch_size", "train.batch_size"),
+    ("learning_rate", "train.lr"),
+    ("unet_lr", "train.unet_lr"),
+    ("text_encoder_lr", "train.text_encoder_lr"),
+    ("optimizer_type", "train.optimizer"),
+    ("optimizer_args", "train.optimizer_params"),
+    ("lr_scheduler", "train.lr_scheduler"),
+    ("lr_warmup_steps", "train.lr_warmup_steps"),
+    ("lr_scheduler_args", "train.lr_scheduler_params"),
+    ("prior_loss_weight", "train.reg_weight"),
     ("output_name", "name"),
     ("save_precision", "save.dtype"),
     ("save_every_n_steps", "save.save_every"),
     ("save_every_n_epochs", "save.save_every_epochs"),
-    ("train_data_dir", "datasets[].folder_path"),
+    ("train_data_dir", "datasets.folder_path"),
+    ("resolution", "datasets.resolution"),
+    ("bucket_reso_steps", "datasets.bucket_step"),
+    ("min_bucket_reso", "datasets.min_bucket"),
+    ("max_bucket_reso", "datasets.max_bucket"),
 ];
 
-/// Our key for an option of sd-scripts.
+/// Our key for an option of sd-scripts; those of pictures begin with `datasets.`.
 pub(crate) fn native_name(option: &str) -> Option<&'static str> {
     let listed = [flags::RUN, flags::PICTURES, flags::NETWORK_ARGS].into_iter().flatten();
     let is = listed.filter(|flag| flag.name == option).find_map(|flag| match flag.meaning {
@@ -101,11 +121,39 @@ pub fn import(sources: &[Source]) -> Result<Imported> {
     refuse(&given.errors)?;
     let (config, notes) = native.finish();
     let yaml = serde_saphyr::to_string(&config).context("the imported config can't be written as YAML")?;
-    let (_, findings) = crate::read(&yaml, "the imported config", &[])?;
-    // Its lines are nobody's yet.
-    let notices = findings.finish().map_err(|wrong| anyhow::anyhow!("the imported config can't be used as it is: {}", wrong.join("; ")))?;
+    let crate::Read { findings, wrong, .. } = crate::read(&yaml, "the imported config", &[])?;
+    // Its lines are nobody's yet: what is wrong is told with the setting that it comes of.
+    let wrong: Vec<String> = wrong.iter().map(crate::error::Wrong::text).collect();
+    let judged = if wrong.is_empty() { findings.finish() } else { Err(wrong) };
+    let notices = judged.map_err(|wrong| {
+        let told: Vec<String> = wrong.into_iter().map(|error| with_origin(error, &given)).collect();
+        anyhow::anyhow!("the imported config can't be used as it is: {}", told.join("; "))
+    })?;
     let notes: Vec<String> = notes.into_iter().chain(notices).collect();
     Ok(Imported { yaml: with_comments(&yaml, &notes), notes })
+}
+
+/// An error about a key of ours, with who said it in front, in sd-scripts' words.
+fn with_origin(error: String, given: &Given) -> String {
+    match crate::places::keys_in(&error).into_iter().find_map(|key| origin(key, given)) {
+        Some(origin) => format!("{origin}: {error}"),
+        None => error,
+    }
+}
+
+/// Who said what one of our keys comes of.
+fn origin(key: &str, given: &Given) -> Option<String> {
+    let (dataset, key) = match key.strip_prefix("datasets[").and_then(|rest| rest.split_once("].")) {
+        Some((index, key)) => (index.parse::<usize>().ok(), format!("datasets.{key}")),
+        None => (None, key.to_string()),
+    };
+    let listed = [flags::RUN, flags::PICTURES, flags::FILE, flags::NETWORK_ARGS].into_iter().flatten();
+    let same = listed.filter(|flag| matches!(flag.meaning, flags::Meaning::Is(ours) if ours == key)).map(|flag| flag.name);
+    let names = FOREMOST.iter().filter(|(_, ours)| *ours == key).map(|(name, _)| *name).chain(same);
+    let subset = dataset.and_then(|index| given.subsets.get(index)).or(given.subsets.first()).map(|subset| &subset.settings);
+    let all = [subset, Some(&given.run), Some(&given.network), Some(&given.pictures)];
+    let found = names.into_iter().find_map(|name| all.iter().flatten().find_map(|settings| settings.get(name)));
+    found.map(|setting| setting.origin.clone())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -135,3 +183,5 @@ fn with_comments(yaml: &str, notes: &[String]) -> String {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod usage;

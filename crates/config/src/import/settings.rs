@@ -18,7 +18,7 @@ pub(super) struct Settings(BTreeMap<&'static str, Setting>);
 impl Settings {
     /// Adds a value. It is an error if the value is none, or if another place says something else.
     pub fn put(&mut self, flag: &Flag, given: &Value, origin: &str) -> Result<(), String> {
-        let value = read(flag.kind, given).ok_or_else(|| format!("{origin}: {} is not {}", shown(given), wanted(flag.kind)))?;
+        let value = read(flag.kind, given).ok_or_else(|| format!("{origin}: {}", misfit(flag.kind, given)))?;
         let setting = Setting { value, origin: origin.to_string() };
         match self.0.get(flag.name) {
             Some(said) if said.value != setting.value => Err(contradiction(said, &setting)),
@@ -84,7 +84,8 @@ impl Flag {
         let off = if let Meaning::Refused(_, off) = self.meaning { off } else { Off::Empty };
         match value {
             Value::Null | Value::Bool(false) => true,
-            Value::Bool(true) | Value::Object(_) => false,
+            Value::Bool(true) => false,
+            Value::Object(map) => map.is_empty(),
             Value::Number(number) => number.as_f64() == Some(if let Off::At(at) = off { at } else { 0.0 }),
             Value::String(text) => text.trim().is_empty() || matches!(off, Off::Word(word) if word == text),
             Value::Array(items) => items.is_empty(),
@@ -105,6 +106,17 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
+/// Why a value can't be read.
+fn misfit(kind: Kind, given: &Value) -> String {
+    match (kind, given) {
+        (Kind::Switch, Value::String(text)) if ["true", "false"].contains(&text.trim().to_ascii_lowercase().as_str()) => {
+            format!("\"{text}\" is a text, not true or false; write {} without quotes", text.trim().to_ascii_lowercase())
+        }
+        (_, Value::String(text)) => format!("\"{text}\" is not {}", wanted(kind)),
+        _ => format!("{} is not {}", shown(given), wanted(kind)),
+    }
+}
+
 fn wanted(kind: Kind) -> &'static str {
     match kind {
         Kind::Switch => "true or false",
@@ -113,6 +125,7 @@ fn wanted(kind: Kind) -> &'static str {
         Kind::Number => "a number",
         Kind::Texts => "a list of texts",
         Kind::Sizes => "a size such as 512 or \"512,768\"",
+        Kind::Any => "a value",
     }
 }
 
@@ -129,6 +142,7 @@ fn read(kind: Kind, given: &Value) -> Option<Value> {
         Kind::Number => number(given).and_then(Number::from_f64).map(Value::Number),
         Kind::Texts => texts(given).map(Value::from),
         Kind::Sizes => sizes(given).map(Value::from),
+        Kind::Any => Some(given.clone()),
     }
 }
 

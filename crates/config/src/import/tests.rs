@@ -334,12 +334,12 @@ fn a_dataset_file_gives_a_dataset_for_each_subset_with_what_stands_above_it() {
         &["d.toml:", "datasets[0].subsets[0].keep_tokens", "whole number"],
     );
     let line = |key: &str| DATASET.lines().position(|line| line.trim().starts_with(key)).unwrap() + 1;
-    let place = format!("d.toml:{}: datasets[0].subsets[1].flip_aug: True is not true or false", line("flip_aug"));
+    let place = format!("d.toml:{}: datasets[0].subsets[1].flip_aug: \"True\" is a text, not true or false", line("flip_aug"));
     refused("d.toml", &DATASET.replace("flip_aug = true", "flip_aug = \"True\""), &[&place]);
     refused(
         "a.toml",
         "seed = 1\n[network]\nnetwork_dim = \"x\"\nlearning_rate = true\n",
-        &["a.toml:3: network_dim: x is not a whole number", "a.toml:4: learning_rate"],
+        &["a.toml:3: network_dim: \"x\" is not a whole number", "a.toml:4: learning_rate"],
     );
     refused("a.toml", "seed = 1\nnetwork_din = 4\n", &["a.toml:2: network_din is unknown; the nearest is network_dim"]);
     refused("d.toml", "[general]\nx = ", &["d.toml:2:5"]);
@@ -423,7 +423,7 @@ fn all() -> impl Iterator<Item = &'static Flag> {
 
 #[test]
 fn no_flag_is_listed_twice_and_every_name_that_one_has_here_exists() {
-    let schema = crate::schema::schema();
+    let schema = &*crate::schema::WHOLE;
     let properties = &schema["properties"];
     let mut seen = std::collections::BTreeSet::new();
     for flag in [RUN, PICTURES, FILE].into_iter().flatten() {
@@ -433,7 +433,7 @@ fn no_flag_is_listed_twice_and_every_name_that_one_has_here_exists() {
         let Meaning::Is(key) = flag.meaning else { continue };
         let mut at = properties;
         for part in key.split('.') {
-            at = if at[part]["type"] == "array" { &at[part]["items"]["properties"] } else { &at[part] };
+            at = if at[part]["items"].is_object() { &at[part]["items"]["properties"] } else { &at[part] };
             at = if at["properties"].is_object() { &at["properties"] } else { at };
         }
         assert!(at.is_object(), "{}: the config has no {key}", flag.name);
@@ -443,7 +443,7 @@ fn no_flag_is_listed_twice_and_every_name_that_one_has_here_exists() {
 /// So that a flag that was refused or passed over for want of a key is not forgotten when the key comes.
 #[test]
 fn a_flag_that_has_no_key_here_has_none_of_its_name() {
-    let schema = crate::schema::schema();
+    let schema = &*crate::schema::WHOLE;
     let known = |section: &Value, name: &str| {
         let key = &section[name];
         key.is_object() && key["deprecated"] != true
@@ -465,7 +465,7 @@ fn every_flag_of_the_list_is_read_from_files_and_command_lines() {
     for flag in [RUN, PICTURES].into_iter().flatten() {
         let (word, toml) = match flag.kind {
             Kind::Switch => ("", "true"),
-            Kind::Text => (" x", "\"x\""),
+            Kind::Text | Kind::Any => (" x", "\"x\""),
             Kind::Whole => (" 3", "3"),
             Kind::Number => (" 0.5", "0.5"),
             Kind::Texts => (" a=1 b=2", "[\"a=1\", \"b=2\"]"),

@@ -42,7 +42,7 @@ fn a_first_config_says_what_is_wrong_with_the_model_or_the_folder() {
 fn the_schema_is_json_and_a_config_is_checked_without_its_model() {
     let place = Place::new("sd15");
     let schema: Value = serde_json::from_str(&place.run(&["config", "schema"]).good().stdout).unwrap();
-    assert!(schema["properties"]["train"]["properties"]["lr"].is_object());
+    assert!(schema["$defs"]["run"]["properties"]["train"]["properties"]["lr"].is_object());
     let config = place.config("a", json!({"model": {"name_or_path": "not-here"}, "train": {"xformers": true}}));
     let done = place.run(&["config", "check", &config]).good();
     assert!(done.stderr.contains("train.xformers has no effect"), "{done:?}");
