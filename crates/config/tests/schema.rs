@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 use velatura_config::{load, schema::schema};
 
 const MINIMAL: &str = "name: a\nmodel: {name_or_path: m}\ndatasets:\n  - folder_path: /imgs\n";
@@ -84,8 +85,9 @@ fn is(value: &Value, kind: &str) -> bool {
 }
 
 fn wrong(value: &Value) -> Vec<String> {
-    let (schema, mut found) = (schema(), Vec::new());
-    judge("", value, &schema, &schema, &mut found);
+    static SCHEMA: LazyLock<Value> = LazyLock::new(schema);
+    let mut found = Vec::new();
+    judge("", value, &SCHEMA, &SCHEMA, &mut found);
     found
 }
 
