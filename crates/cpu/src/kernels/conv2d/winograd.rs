@@ -6,7 +6,7 @@
 //! transforms would cost bf16 several bits.
 //!
 //! Tiles go in strips, whose transformed inputs are kept for all columns. A task takes a group of tiles and a panel of columns, and
-//! walks the channels in blocks whose transformed weights stay in L2. Groups repeat the transform of weights, which costs little beside
+//! walks the channels in blocks. Groups repeat the transform of weights, which costs little beside
 //! the products of that many tiles, and needs no memory for transformed weights and no barrier.
 //!
 //! A number that is not finite would spread over its whole tile, and sums of huge numbers could overflow on the way. So outputs are
@@ -27,9 +27,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const TAPS: usize = 9;
 
 /// Most tiles of a group: more would push their sums out of L2.
-const GROUP: usize = 96;
-/// Most channels of a block.
-const BLOCK: usize = 128;
+const GROUP: usize = 64;
+/// Most channels of a block. The sums of a group come from L2 and go back once a block, so long blocks pay, although their weights don't
+/// stay in L2: a product reads its plane of them in order.
+const BLOCK: usize = 320;
 
 /// A convolution whose left operand are [`Pixels`] of 3×3 taps and step 1; along the depth of the right operand tap follows tap.
 pub struct Winograd<'a> {
