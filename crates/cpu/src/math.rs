@@ -1,26 +1,32 @@
 //! exp, σ, Φ and the non-linearities made of them, in f32, branch-free so that loops vectorise. Relative error below 2e-6.
 //!
-//! No fused multiply-add: the result is the same on every machine.
+//! Fused multiply-adds are written out, never left to the compiler: the result is the same on every machine.
 
-/// eˣ: 2ⁿ·eʳ with |r| ≤ ½ ln 2 and a minimax polynomial for eʳ (error 3e-9). 0 below −87.3, ∞ above 88.3; NaN stays NaN.
+/// a·b + c, rounded once.
+#[inline(always)]
+pub fn fma(a: f32, b: f32, c: f32) -> f32 {
+    a.mul_add(b, c)
+}
+
+/// eˣ: 2ⁿ·eʳ with |r| ≤ ½ ln 2 and a minimax polynomial for eʳ (error 3e-9). 0 below −87.7, ∞ above 88.4; NaN stays NaN.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     /// Adding it rounds to a whole number, which then stands in the low bits.
     const ROUND: f32 = 12_582_912.0; // 1.5·2²³
     const LN2_HIGH: f32 = 0.693_359_4; // few bits: n·LN2_HIGH is exact
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    // At these ends n is −127 and 128, for which the bits below are those of 0 and ∞. Not `clamp`: a NaN must pass.
+    let x = if x < -88.0 { -88.0 } else { x };
+    let x = if x > 88.8 { 88.8 } else { x };
+    let shifted = fma(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
-    let r = (x - n * LN2_HIGH) - n * LN2_LOW;
-    let q = 1.381_459_8e-3;
-    let q = q * r + 8.368_717_5e-3;
-    let q = q * r + 4.166_839e-2;
-    let q = q * r + 1.666_652_1e-1;
-    let q = q * r + 4.999_999_4e-1;
+    let r = fma(-n, LN2_LOW, fma(-n, LN2_HIGH, x));
+    let q = fma(1.381_459_8e-3, r, 8.368_717_5e-3);
+    let q = fma(q, r, 4.166_839e-2);
+    let q = fma(q, r, 1.666_652_1e-1);
+    let q = fma(q, r, 4.999_999_4e-1);
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
-    let value = (q * r * r + r + 1.0) * power;
-    let value = if x < -87.3 { 0.0 } else { value };
-    if x > 88.3 { f32::INFINITY } else { value }
+    (fma(q * r, r, r) + 1.0) * power
 }
 
 /// σ(x) = 1 / (1 + e⁻ˣ)
@@ -32,14 +38,14 @@ pub fn sigmoid(x: f32) -> f32 {
 /// x·σ(x)
 #[inline(always)]
 pub fn silu(x: f32) -> f32 {
-    x * sigmoid(x)
+    x / (1.0 + exp(-x))
 }
 
 /// d/dx of x·σ(kx) = σ(kx)·(1 + kx·(1 − σ(kx)))
 #[inline(always)]
 pub fn swish_slope(k: f32, x: f32) -> f32 {
-    let s = sigmoid(k * x);
-    s * (1.0 + k * x * (1.0 - s))
+    let (s, kx) = (sigmoid(k * x), k * x);
+    s * fma(kx, 1.0 - s, 1.0)
 }
 
 /// Φ(x), the normal distribution function, and its density φ(x) = e^(−x²/2)/√2π.
@@ -48,16 +54,15 @@ pub fn swish_slope(k: f32, x: f32) -> f32 {
 #[inline(always)]
 pub fn normal(x: f32) -> (f32, f32) {
     let a = x.abs();
-    let t = 1.0 / (1.0 + 0.35 * a);
-    let p = -0.029_145_049;
-    let p = p * t + 0.143_967_57;
-    let p = p * t - 0.255_706;
-    let p = p * t + 0.159_165;
-    let p = p * t - 0.023_103_641;
-    let p = p * t + 0.105_505_414;
-    let p = p * t + 0.119_833_52;
-    let p = p * t + 0.139_861_78;
-    let p = p * t + 0.139_621_4;
+    let t = 1.0 / fma(0.35, a, 1.0);
+    let p = fma(-0.029_145_049, t, 0.143_967_57);
+    let p = fma(p, t, -0.255_706);
+    let p = fma(p, t, 0.159_165);
+    let p = fma(p, t, -0.023_103_641);
+    let p = fma(p, t, 0.105_505_414);
+    let p = fma(p, t, 0.119_833_52);
+    let p = fma(p, t, 0.139_861_78);
+    let p = fma(p, t, 0.139_621_4);
     let e = exp(-0.5 * x * x);
     let tail = e * t * p;
     (if x < 0.0 { tail } else { 1.0 - tail }, e * 0.398_942_3)
@@ -73,7 +78,7 @@ pub fn gelu(x: f32) -> f32 {
 #[inline(always)]
 pub fn gelu_slope(x: f32) -> f32 {
     let (cdf, density) = normal(x);
-    cdf + x * density
+    fma(x, density, cdf)
 }
 
 #[cfg(test)]

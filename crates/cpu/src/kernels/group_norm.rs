@@ -8,7 +8,6 @@ use super::{Call, Kernel};
 use crate::block::{Shared, with_activation};
 use crate::element::Element;
 use crate::isa::vectorize;
-use crate::lanes::{self, LANES, Lanes};
 use crate::math;
 use crate::pieces::{each_piece, rows_in_piece};
 use crate::scratch::{carve, carved_bytes};
@@ -18,6 +17,8 @@ use std::ops::Range;
 
 /// Rows of a piece at most: a plain f32 sum over them stays exact to about 1e-6.
 const MOST_ROWS: usize = 256;
+/// Channels whose sums stay in L1 while their rows are read in order.
+const SPAN: usize = 512;
 
 /// How a map is cut.
 #[derive(Clone, Copy)]
@@ -66,28 +67,34 @@ impl Cut {
     }
 }
 
+/// The spans of some channels.
+#[inline(always)]
+fn spans(channels: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..channels).step_by(SPAN).map(move |start| start..(start + SPAN).min(channels))
+}
+
 vectorize! {
     /// Adds Σ x and Σ x² of each group over whole rows to `sums`.
     fn moments<T: Element>(x: &[T], channels: usize, sums: &mut [[f64; 2]]) {
         let width = channels / sums.len();
-        let rows = (x.len() / channels) as f64;
-        for first in (0..channels).step_by(LANES) {
-            let len = LANES.min(channels - first);
-            let (mut sum, mut square) = ([0.0f32; LANES], [0.0f32; LANES]);
-            let shift = lanes::load(&x[first..first + len]);
+        let count = (x.len() / channels) as f64;
+        for span in spans(channels) {
+            let [mut shift, mut sum, mut square] = [[0.0f32; SPAN]; 3];
+            for (shift, x) in shift.iter_mut().zip(&x[span.clone()]) {
+                *shift = x.to_f32();
+            }
             for row in x.chunks_exact(channels) {
-                let row = lanes::load(&row[first..first + len]);
-                for i in 0..LANES {
-                    let d = row[i] - shift[i];
-                    sum[i] += d;
-                    square[i] += d * d;
+                for (c, x) in row[span.clone()].iter().enumerate() {
+                    let d = x.to_f32() - shift[c];
+                    sum[c] += d;
+                    square[c] = math::fma(d, d, square[c]);
                 }
             }
-            for i in 0..len {
+            for (i, c) in span.enumerate() {
                 let (k, s, q) = (f64::from(shift[i]), f64::from(sum[i]), f64::from(square[i]));
-                let group = &mut sums[(first + i) / width];
-                group[0] += rows * k + s;
-                group[1] += q + 2.0 * k * s + rows * k * k;
+                let group = &mut sums[c / width];
+                group[0] += count * k + s;
+                group[1] += q + 2.0 * k * s + count * k * k;
             }
         }
     }
@@ -101,11 +108,11 @@ vectorize! {
         for (x, y) in x.chunks_exact(channels).zip(y.chunks_exact_mut(channels)) {
             if silu {
                 for c in 0..channels {
-                    y[c] = T::from_f32(math::silu((x[c].to_f32() - center[c]) * factor[c] + beta[c]));
+                    y[c] = T::from_f32(math::silu(math::fma(x[c].to_f32() - center[c], factor[c], beta[c])));
                 }
             } else {
                 for c in 0..channels {
-                    y[c] = T::from_f32((x[c].to_f32() - center[c]) * factor[c] + beta[c]);
+                    y[c] = T::from_f32(math::fma(x[c].to_f32() - center[c], factor[c], beta[c]));
                 }
             }
         }
@@ -179,40 +186,23 @@ struct Channels<'a> {
     beta: &'a [f32],
 }
 
-/// The same for as many channels as there are lanes.
-struct ChannelLanes {
-    mean: Lanes,
-    rstd: Lanes,
-    gamma: Lanes,
-    beta: Lanes,
-}
-
 impl<'a> Channels<'a> {
     fn new(vectors: &'a [f32], gamma: &'a [f32], beta: &'a [f32]) -> Channels<'a> {
         let (mean, rstd) = vectors[..2 * gamma.len()].split_at(gamma.len());
         Channels { mean, rstd, gamma, beta }
     }
 
-    #[inline(always)]
-    fn lanes(&self, range: Range<usize>) -> ChannelLanes {
-        let part = |of: &[f32]| lanes::load(&of[range.clone()]);
-        ChannelLanes { mean: part(self.mean), rstd: part(self.rstd), gamma: part(self.gamma), beta: part(self.beta) }
+    fn span(&self, span: Range<usize>) -> Channels<'a> {
+        let part = |of: &'a [f32]| &of[span.clone()];
+        Channels { mean: part(self.mean), rstd: part(self.rstd), gamma: part(self.gamma), beta: part(self.beta) }
     }
-}
 
-impl ChannelLanes {
-    /// x̂ and g = γ ∂z, lane by lane.
+    /// x̂ and g = γ ∂z of channel `c`.
     #[inline(always)]
-    fn pairs<const SILU: bool>(&self, dy: &Lanes, x: &Lanes) -> (Lanes, Lanes) {
-        let (mut hat, mut grad) = ([0.0; LANES], [0.0; LANES]);
-        for i in 0..LANES {
-            hat[i] = (x[i] - self.mean[i]) * self.rstd[i];
-            grad[i] = self.gamma[i] * dy[i];
-            if SILU {
-                grad[i] *= math::swish_slope(1.0, self.gamma[i] * hat[i] + self.beta[i]);
-            }
-        }
-        (hat, grad)
+    fn pair<T: Element, const SILU: bool>(&self, c: usize, dy: T, x: T) -> (f32, f32) {
+        let hat = (x.to_f32() - self.mean[c]) * self.rstd[c];
+        let grad = self.gamma[c] * dy.to_f32();
+        (hat, if SILU { grad * math::swish_slope(1.0, math::fma(self.gamma[c], hat, self.beta[c])) } else { grad })
     }
 }
 
@@ -221,18 +211,17 @@ impl ChannelLanes {
 fn add_gradient_sums<T: Element, const SILU: bool>(dy: &[T], x: &[T], of: Channels, sums: &mut [[f64; 2]]) {
     let channels = of.gamma.len();
     let width = channels / sums.len();
-    for first in (0..channels).step_by(LANES) {
-        let range = first..channels.min(first + LANES);
-        let of = of.lanes(range.clone());
-        let (mut sum, mut dot) = ([0.0f32; LANES], [0.0f32; LANES]);
+    for span in spans(channels) {
+        let own = of.span(span.clone());
+        let [mut sum, mut dot] = [[0.0f32; SPAN]; 2];
         for (dy, x) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)) {
-            let (hat, grad) = of.pairs::<SILU>(&lanes::load(&dy[range.clone()]), &lanes::load(&x[range.clone()]));
-            for i in 0..LANES {
-                sum[i] += grad[i];
-                dot[i] += grad[i] * hat[i];
+            for (c, (dy, x)) in dy[span.clone()].iter().zip(&x[span.clone()]).enumerate() {
+                let (hat, grad) = own.pair::<T, SILU>(c, *dy, *x);
+                sum[c] += grad;
+                dot[c] = math::fma(grad, hat, dot[c]);
             }
         }
-        for (i, c) in range.enumerate() {
+        for (i, c) in span.enumerate() {
             let group = &mut sums[c / width];
             group[0] += f64::from(sum[i]);
             group[1] += f64::from(dot[i]);
@@ -254,16 +243,12 @@ vectorize! {
 #[inline(always)]
 fn write_gradient<T: Element, const SILU: bool>(dy: &[T], x: &[T], of: Channels, means: [&[f32]; 2], dx: &mut [T]) {
     let channels = of.gamma.len();
-    for first in (0..channels).step_by(LANES) {
-        let range = first..channels.min(first + LANES);
-        let of = of.lanes(range.clone());
-        let (sum, dot) = (lanes::load(&means[0][range.clone()]), lanes::load(&means[1][range.clone()]));
-        for ((dy, x), dx) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)).zip(dx.chunks_exact_mut(channels)) {
-            let (hat, mut grad) = of.pairs::<SILU>(&lanes::load(&dy[range.clone()]), &lanes::load(&x[range.clone()]));
-            for i in 0..LANES {
-                grad[i] = of.rstd[i] * (grad[i] - sum[i] - hat[i] * dot[i]);
-            }
-            lanes::store(&grad, &mut dx[range.clone()]);
+    let of = of.span(0..channels);
+    let [sum, dot] = means.map(|m| &m[..channels]);
+    for ((dy, x), dx) in dy.chunks_exact(channels).zip(x.chunks_exact(channels)).zip(dx.chunks_exact_mut(channels)) {
+        for (c, ((dy, x), dx)) in dy.iter().zip(x).zip(dx).enumerate() {
+            let (hat, grad) = of.pair::<T, SILU>(c, *dy, *x);
+            *dx = T::from_f32(of.rstd[c] * math::fma(-hat, dot[c], grad - sum[c]));
         }
     }
 }
