@@ -102,7 +102,7 @@ impl<'a> Bits<'a> {
     pub fn end(&self) -> Result<usize> {
         let place = self.place();
         let mut end = self.at;
-        while end + 1 < self.bytes.len() && !(self.bytes[end] == 0xFF && !matches!(self.bytes[end + 1], 0 | 0xFF)) {
+        while end + 1 < self.bytes.len() && (self.bytes[end] != 0xFF || matches!(self.bytes[end + 1], 0 | 0xFF)) {
             end += 1;
         }
         let zeros = |from: usize, to: usize| self.bytes[from..to].iter().all(|byte| *byte == 0);
