@@ -7,6 +7,7 @@
 //! locale plays no part. Line ends become `\n`.
 
 use anyhow::{Context, Result, bail};
+use base::words::either;
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{BIG5, EUC_JP, EUC_KR, Encoding, GBK, SHIFT_JIS, WINDOWS_1250, WINDOWS_1251, WINDOWS_1252, WINDOWS_1254};
 use std::collections::BTreeSet;
@@ -37,7 +38,7 @@ pub fn decode(bytes: &[u8], pages: Pages) -> Result<Text> {
         _ if zeros(bytes, 1) => (utf16(bytes, u16::from_le_bytes)?, None),
         _ if zeros(bytes, 0) => (utf16(bytes, u16::from_be_bytes)?, None),
         _ => match std::str::from_utf8(bytes).map(|text| (text, doubt(text, pages))) {
-            Ok((text, None)) => (text.to_string(), None),
+            Ok((text, None)) => (text.to_string(), wonder(text, pages)),
             Ok((text, Some(Doubt::Page))) => legacy(bytes, pages).unwrap_or_else(|_| (text.to_string(), None)),
             Ok((_, Some(Doubt::Scripts))) | Err(_) => legacy(bytes, pages)?,
         },
@@ -81,6 +82,19 @@ fn doubt(text: &str, pages: Pages) -> Option<Doubt> {
     let two_bytes = page.is_some_and(|page| [GBK, encoding_rs::GB18030, BIG5, EUC_JP, EUC_KR, SHIFT_JIS].contains(&page));
     let mixed = || words().any(|word| word.chars().filter_map(script).collect::<BTreeSet<_>>().len() > 1);
     if mixed() { Some(Doubt::Scripts) } else { two_bytes.then_some(Doubt::Page) }
+}
+
+/// A warning about a text of nothing but a few accented letters where nothing says which encoding it is in: "è" is a cat in GBK.
+fn wonder(text: &str, pages: Pages) -> Option<String> {
+    let letters = || text.chars().filter(|c| c.is_alphabetic());
+    let few = (1..=CHANCE).contains(&letters().count()) && letters().all(|c| matches!(c, '\u{C0}'..='\u{FF}'));
+    let told = || {
+        format!(
+            "it is hardly a text in UTF-8, as which it was read; set caption_encoding to what it is: {}",
+            either(&readings(text.as_bytes()))
+        )
+    };
+    (few && pages == Pages::default()).then(told)
 }
 
 /// The script of a letter among those whose letters take two bytes in UTF-8.
@@ -142,8 +156,8 @@ fn read_as(bytes: &[u8], page: &'static Encoding) -> Option<String> {
     page.decode_without_bom_handling_and_without_replacement(bytes).filter(|text| printable(text)).map(std::borrow::Cow::into_owned)
 }
 
-/// What a file could be, for the user to choose from.
-fn unsure(bytes: &[u8]) -> String {
+/// What a file could be, and in which encoding: the likeliest first.
+fn readings(bytes: &[u8]) -> Vec<String> {
     const COMMON: [&Encoding; 9] = [GBK, BIG5, SHIFT_JIS, EUC_JP, EUC_KR, WINDOWS_1251, WINDOWS_1252, WINDOWS_1250, WINDOWS_1254];
     let mut texts = BTreeSet::new();
     let reading = |page: &'static Encoding| {
@@ -151,10 +165,14 @@ fn unsure(bytes: &[u8]) -> String {
         texts.insert(text.clone()).then(|| format!("{} (\"{}\")", page.name().to_ascii_lowercase(), base::excerpt(text.trim(), 20)))
     };
     let utf8 = std::str::from_utf8(bytes).ok().map(|text| format!("utf-8 (\"{}\")", base::excerpt(text.trim(), 20)));
-    // The likeliest first.
     let words: Vec<&[u8]> = bytes.split(|byte| *byte == b' ').collect();
     let pages = std::iter::once(guess(&words)).chain(COMMON);
-    let readings: Vec<String> = utf8.into_iter().chain(pages.filter_map(reading)).collect();
+    utf8.into_iter().chain(pages.filter_map(reading)).collect()
+}
+
+/// Why a file is not read, for the user to choose from.
+fn unsure(bytes: &[u8]) -> String {
+    let readings = readings(bytes);
     if readings.is_empty() {
         let at = std::str::from_utf8(bytes).err().map_or(0, |e| e.valid_up_to());
         return format!("is in an unknown encoding ({}); save it as UTF-8", place(bytes, at));
@@ -162,7 +180,7 @@ fn unsure(bytes: &[u8]) -> String {
     format!(
         "is {} UTF-8, and there is too little of it to tell its encoding: save it as UTF-8, or set caption_encoding to what it is: {}",
         if std::str::from_utf8(bytes).is_ok() { "hardly" } else { "not" },
-        base::words::either(&readings)
+        either(&readings)
     )
 }
 
@@ -332,6 +350,9 @@ mod tests {
         let (one, _, _) = GBK.encode("猫");
         assert_eq!(decode(&one, Pages::default()).unwrap().text, "è");
         assert_eq!(decode(&one, Pages { named: None, guessed: Some(GBK) }).unwrap().text, "猫");
+        // Alone it is told.
+        let told = decode(&one, Pages::default()).unwrap().warning.unwrap();
+        assert!(told.contains("utf-8 (\"è\")") && told.contains("gbk (\"猫\")") && told.contains("caption_encoding"), "{told}");
         let error = format!("{:#}", decode(b"a\n\xFF\xFFx", named(SHIFT_JIS)).unwrap_err());
         assert!(error.contains("is not Shift_JIS") && error.contains("line 2"), "{error}");
         let error = decode(&cat, Pages::default()).unwrap_err().to_string();
