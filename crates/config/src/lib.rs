@@ -7,6 +7,7 @@
 //! A section's keys, meaning, defaults and checks are in the file of its name. What ai-toolkit knows and velatura has no use for
 //! is listed there too, with the reason; a key that neither knows is an error that names the nearest one.
 
+mod checkpointing;
 mod error;
 mod findings;
 mod job;
@@ -15,10 +16,12 @@ mod overrides;
 mod path;
 mod places;
 mod qtype;
+mod rates;
 mod reader;
 mod scalar;
 mod section;
 mod text;
+mod text_cache;
 mod tree;
 
 pub mod caption;
@@ -45,6 +48,7 @@ pub mod starter;
 pub mod train;
 
 pub use caption::{CaptionConfig, MissingCaptions};
+pub use checkpointing::Checkpointing;
 pub use dataloader::DataloaderConfig;
 pub use dataset::{BadImages, BucketScheme, DatasetConfig, Resolution};
 pub use ema::EmaConfig;
@@ -61,7 +65,7 @@ pub use param_group::{GroupRate, ParamGroup};
 pub use run::RunConfig;
 pub use sample::{SampleConfig, SamplePrompt, Sampler};
 pub use save::{Layout, SaveConfig};
-pub use train::{Checkpointing, LongCaptions, MOST_STEPS, TrainConfig};
+pub use train::{LongCaptions, MOST_STEPS, TrainConfig};
 
 use anyhow::{Context, Result};
 use error::Wrong;

@@ -72,7 +72,7 @@ fn one(key: &str, raw: RawParamGroup, findings: &mut Findings) -> ParamGroup {
 fn rate(key: &str, lr: Option<Number>, scale: Option<Number>) -> Result<GroupRate> {
     match (lr, scale) {
         (Some(_), Some(_)) => bail!("{key}.lr and {key}.lr_scale are both given; keep one"),
-        (Some(lr), None) => crate::train::rate(&format!("{key}.lr"), Some(lr), 0.0).map(GroupRate::Rate),
+        (Some(lr), None) => crate::rates::rate(&format!("{key}.lr"), Some(lr), 0.0).map(GroupRate::Rate),
         (None, scale) => Ok(GroupRate::Scale(not_negative(&format!("{key}.lr_scale"), scale, 1.0)?)),
     }
 }

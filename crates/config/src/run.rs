@@ -135,7 +135,7 @@ pub(crate) fn resolve(mut raw: RawRun, findings: &mut Findings) -> RunConfig {
         let why = "needs a trigger_word, whose place the class takes";
         findings.wrong(format!("train.diff_output_preservation: true {why}"));
     }
-    findings.check(train::resolve_text_cache(&mut train, train_wish, &text_cache, &datasets));
+    findings.check(crate::text_cache::resolve(&mut train, train_wish, &text_cache, &datasets));
     RunConfig {
         name,
         cache_dir: findings.or(cache_dir, PathBuf::new()),

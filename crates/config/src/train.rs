@@ -1,6 +1,6 @@
 //! `train:` length, batch, optimizer, loss, precision.
 
-use crate::dataset::DatasetConfig;
+use crate::checkpointing::{self, Checkpointing};
 use crate::ema::{self, EmaConfig, RawEma};
 use crate::findings::Findings;
 use crate::grad_scaler::{self, GradScalerConfig, RawGradScaler};
@@ -11,6 +11,7 @@ use crate::noise::{self, NoiseConfig};
 use crate::older;
 use crate::optimizer::{self, OnOptimizerChange};
 use crate::param_group::{self, ParamGroup, RawParamGroup};
+use crate::rates;
 use crate::scalar::{Flag, FlagOrTexts, Number, Numbers, Whole};
 use crate::section::section;
 use anyhow::{Result, bail, ensure};
@@ -208,22 +209,6 @@ section! {
     }
 }
 
-/// Which segments are computed again in the backward pass instead of being kept.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Checkpointing {
-    /// As few as `memory.budget` allows; all if there is no budget.
-    #[serde(serialize_with = "auto")]
-    Auto,
-    All(bool),
-    /// Patterns that segment names are matched with; a budget may add others.
-    Segments(Vec<String>),
-}
-
-fn auto<S: serde::Serializer>(serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_str("auto")
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LongCaptions {
@@ -316,7 +301,7 @@ pub(crate) fn resolve(mut raw: RawTrain, findings: &mut Findings) -> (TrainConfi
     if !(train_unet || train_text_encoder) {
         findings.wrong("train.train_unet and train.train_text_encoder are both false: nothing would be trained".to_string());
     }
-    let Updates { chosen, lr, unet_lr, text_encoder_lr } = updates(&mut raw, [train_unet, train_text_encoder], findings);
+    let rates::Updates { chosen, lr, unet_lr, text_encoder_lr } = rates::resolve(&mut raw, [train_unet, train_text_encoder], findings);
     if ema_config.use_ema && chosen.averages {
         let advice = "saves an average of its steps already; set it to false, or choose another optimizer";
         findings.wrong(format!("train.ema_config.use_ema: {} {advice}", chosen.name));
@@ -351,7 +336,7 @@ pub(crate) fn resolve(mut raw: RawTrain, findings: &mut Findings) -> (TrainConfi
         cache_text_embeddings: false,
         dtype,
         grad_scaler,
-        gradient_checkpointing: findings.or(checkpointing(raw.gradient_checkpointing), Checkpointing::Auto),
+        gradient_checkpointing: findings.or(checkpointing::read(raw.gradient_checkpointing), Checkpointing::Auto),
         long_captions: findings.or(long_captions(raw.long_captions.as_deref()), LongCaptions::Chunk),
         max_token_length: raw.max_token_length.filter(|n| n.0 > 0).map(|n| n.0 as usize),
         max_non_finite_steps: findings.or(count("train.max_non_finite_steps", raw.max_non_finite_steps, 5), 5) as u64,
@@ -362,94 +347,12 @@ pub(crate) fn resolve(mut raw: RawTrain, findings: &mut Findings) -> (TrainConfi
     (config, raw.cache_text_embeddings.map(|f| f.0))
 }
 
-/// The optimizer and the rates that it is given.
-struct Updates {
-    chosen: Optimizer,
-    lr: f64,
-    unet_lr: f64,
-    text_encoder_lr: f64,
-}
-
-/// The optimizer's own name and settings.
-struct Optimizer {
-    name: String,
-    params: Map<String, Value>,
-    averages: bool,
-}
-
-fn updates(raw: &mut RawTrain, trained: [bool; 2], findings: &mut Findings) -> Updates {
-    let chosen = optimizer::read(raw.optimizer.as_deref(), raw.optimizer_params.take(), findings);
-    let Some(chosen) = findings.or(chosen.map(Some), None) else {
-        let none = Optimizer { name: String::new(), params: Map::new(), averages: false };
-        return Updates { chosen: none, lr: 1e-4, unet_lr: 1e-4, text_encoder_lr: 1e-4 };
-    };
-    let parts = [("train.lr", raw.lr), ("train.unet_lr", raw.unet_lr), ("train.text_encoder_lr", raw.text_encoder_lr)];
-    let groups = raw.param_groups.iter().flatten().enumerate().map(|(i, group)| (format!("train.param_groups[{i}].lr"), group.lr));
-    let rates: Vec<_> = parts.into_iter().map(|(key, lr)| (key.to_string(), lr)).chain(groups).collect();
-    optimizer::check_relative(&chosen, &rates, findings);
-    let usual = optimizer::rate(&chosen, raw.lr, findings);
-    let lr = findings.or(rate("train.lr", raw.lr, usual), chosen.rates.default);
-    let unet_lr = findings.or(rate("train.unet_lr", raw.unet_lr, lr), lr);
-    let text_encoder_lr = findings.or(rate("train.text_encoder_lr", raw.text_encoder_lr, lr), lr);
-    let rates = [(unet_lr, "train_unet", "unet_lr"), (text_encoder_lr, "train_text_encoder", "text_encoder_lr")];
-    for (_, (_, part, key)) in trained.into_iter().zip(rates).filter(|(on, (rate, ..))| *on && *rate <= 0.0) {
-        findings.wrong(format!("train.{part}: true needs a rate, but train.{key} (or train.lr) is 0"));
-    }
-    let averages = chosen.averages();
-    Updates { chosen: Optimizer { name: chosen.name.to_string(), params: chosen.params, averages }, lr, unet_lr, text_encoder_lr }
-}
-
-fn checkpointing(given: Option<FlagOrTexts>) -> Result<Checkpointing> {
-    match given {
-        None => Ok(Checkpointing::Auto),
-        Some(FlagOrTexts::Text(text)) if text.trim() == "auto" => Ok(Checkpointing::Auto),
-        Some(FlagOrTexts::Text(text)) => {
-            bail!("train.gradient_checkpointing: `{text}` is none of auto, true, false and a list of patterns")
-        }
-        Some(FlagOrTexts::Flag(on)) => Ok(Checkpointing::All(on)),
-        Some(FlagOrTexts::Texts(names)) => Ok(Checkpointing::Segments(names)),
-    }
-}
-
 fn long_captions(name: Option<&str>) -> Result<LongCaptions> {
     match name.unwrap_or("chunk") {
         "chunk" => Ok(LongCaptions::Chunk),
         "truncate" => Ok(LongCaptions::Truncate),
         other => bail!("train.long_captions: {other} is unknown; it is chunk or truncate"),
     }
-}
-
-/// Settles whether text embeddings are cached: as asked, or by itself where nothing stands against it.
-///
-/// `train_wish` is `train.cache_text_embeddings`, `dataset_wishes` the same key of each dataset.
-pub(crate) fn resolve_text_cache(
-    train: &mut TrainConfig,
-    train_wish: Option<bool>,
-    dataset_wishes: &[Option<bool>],
-    datasets: &[DatasetConfig],
-) -> Result<()> {
-    let wishes: Vec<(String, bool)> = std::iter::once(("train".to_string(), train_wish))
-        .chain(dataset_wishes.iter().enumerate().map(|(i, wish)| (format!("datasets[{i}]"), *wish)))
-        .filter_map(|(section, wish)| Some((format!("{section}.cache_text_embeddings"), wish?)))
-        .collect();
-    let obstacle = text_cache_obstacle(train.train_text_encoder, datasets);
-    let (on, off) = (wishes.iter().find(|w| w.1), wishes.iter().find(|w| !w.1));
-    match (on, off, obstacle) {
-        (Some((on, _)), Some((off, _)), _) => bail!("{on}: true contradicts {off}: false; embeddings are cached for all datasets or none"),
-        (Some((on, _)), _, Some(obstacle)) => bail!("{on}: true and {obstacle} exclude each other: a cached embedding can't change"),
-        (Some(_), None, None) => train.cache_text_embeddings = true,
-        (None, Some(_), _) => train.cache_text_embeddings = false,
-        (None, None, obstacle) => train.cache_text_embeddings = obstacle.is_none(),
-    }
-    Ok(())
-}
-
-/// The setting that makes a text's embedding differ from step to step. Caption dropout doesn't: the empty text is cached too.
-fn text_cache_obstacle(train_text_encoder: bool, datasets: &[DatasetConfig]) -> Option<String> {
-    if train_text_encoder {
-        return Some("train.train_text_encoder: true".to_string());
-    }
-    datasets.iter().enumerate().find_map(|(i, d)| Some(format!("datasets[{i}].{}", d.caption.random_key()?)))
 }
 
 /// Optimizer steps beyond the life of any machine; counting them must not overflow either.
@@ -488,13 +391,6 @@ fn grad_norm(limit: Option<Number>) -> Result<f64> {
     let limit = limit.unwrap_or(Number(1.0));
     ensure!((0.0..=1e30).contains(&limit.0), "train.max_grad_norm: {limit} is {}", if limit.0 < 0.0 { "negative" } else { "no limit" });
     Ok(limit.0)
-}
-
-pub(crate) fn rate(key: &str, value: Option<Number>, default: f64) -> Result<f64> {
-    let rate = value.unwrap_or(Number(default));
-    ensure!(rate.0 >= 0.0, "{key}: {rate} is negative");
-    ensure!(rate.0 <= 10.0, "{key}: {rate} is far beyond any useful learning rate (1e-4 is a usual one)");
-    Ok(rate.0)
 }
 
 fn swapping_factor(value: Option<Number>) -> Result<f64> {

@@ -183,5 +183,3 @@ fn with_comments(yaml: &str, notes: &[String]) -> String {
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod usage;

@@ -1,6 +1,6 @@
 //! Files and commands as people publish them: each is imported, or refused with what stands against it.
 
-use super::{Imported, Source, import};
+use super::super::{Imported, Source, import};
 use anyhow::Result;
 
 fn try_import(name: &str, content: &str) -> Result<Imported> {
