@@ -2,8 +2,9 @@
 
 use crate::memory::MemoryPlan;
 use crate::metrics::resident_bytes;
-use crate::prepare::{Prepared, train_name};
+use crate::prepare::Prepared;
 use crate::recompute::{self, Forward, Question, Report};
+use crate::run_programs::train_name;
 use crate::step::{Form, Programs};
 use anyhow::{Result, bail};
 use base::human;

@@ -1,28 +1,20 @@
 //! Everything up to the first step, without loading weights: what `plan` prints and `train` starts from.
 
+use crate::dataset_options::{dataset_options, scheme};
 use crate::event::{Event, Reporter};
 use crate::frozen;
 use crate::groups;
-use crate::latents;
 use crate::lora;
 use crate::loss;
 use crate::model::Model;
-use crate::programs::{self, Frame, TextSide};
-use crate::recompute::Forward;
+use crate::programs::TextSide;
 use crate::sample;
-use crate::source::Stored;
-use crate::step::Form;
 use crate::text::{self, Chunking, TextReport};
-use crate::validate;
 use anyhow::{Context, Result, ensure};
 use base::{DType, Shape};
-use config::{BadImages, BucketScheme, CaptionConfig, DatasetConfig, MaskConfig, RunConfig};
-use data::{
-    CaptionOptions, Dataset, DatasetOptions, FolderNames, ImageRow, Inside, Item, Level, Limits, MaskOptions, MaskSource, MissingCaptions,
-    OnBadImage, Purpose, Replacement, Role, Scheme, View,
-};
+use config::RunConfig;
+use data::{CaptionOptions, Dataset, DatasetOptions, ImageRow, Item, Role, Scheme, View};
 use diffusion::{NoiseSchedule, Prediction};
-use engine::{Backend, Program};
 use graph::ops;
 use models::adapters::Factor;
 use models::{AdapterSpec, Adapters, Module};
@@ -185,82 +177,9 @@ impl Prepared {
         !self.samples.is_empty() && !self.config.train.disable_sampling
     }
 
-    /// Every shape of micro-batch that the run meets.
-    pub fn forms(&self) -> Vec<Form> {
-        let forms: BTreeSet<Form> = self
-            .batches
-            .shapes()
-            .into_iter()
-            .flat_map(|(bucket, sizes)| sizes.into_iter().map(move |batch| (bucket, batch)))
-            .map(|(bucket, batch)| Form { batch, size: latents::latent_size(&self.model, bucket) })
-            .collect();
-        forms.into_iter().collect()
-    }
-
-    /// Forward and loss at one form.
-    pub fn training_forward(&self, form: Form) -> Forward {
-        programs::training(&self.model, &self.adapters, self.frame(form), self.loss_op())
-    }
-
-    fn frame(&self, form: Form) -> Frame {
-        Frame { form, text: self.text, activations: self.config.train.dtype }
-    }
-
-    /// The frozen model's predictions at every form, if they are to be kept.
-    pub fn frozen_programs(&self, backend: &dyn Backend) -> Vec<(Form, Program)> {
-        let kept = self.config.train.loss.diff_output_preservation;
-        let forms = self.forms().into_iter().filter(|_| kept);
-        forms.map(|form| (form, Program::new(frozen_name(form), programs::frozen(&self.model, self.frame(form)), backend))).collect()
-    }
-
-    /// The programs of the training session that do not train: encoders of what is not cached, samples, validation.
-    pub fn sample_programs(&self, backend: &dyn Backend) -> Result<Vec<Program>> {
-        let mut all = Vec::new();
-        let dtype = self.config.train.dtype;
-        all.extend(self.encoders(false, backend)?);
-        if self.samples_on() {
-            all.extend(sample::plan(&self.model, &self.sampling_adapters(), &self.samples, dtype, backend)?);
-        }
-        if self.validates() {
-            all.extend(validate::plan(self, backend)?);
-        }
-        let encodes_to_validate = self.validates() && matches!(self.text, TextSide::Encoded { .. });
-        if encodes_to_validate || self.samples_on() && self.text_encoder_trains() {
-            let graph = programs::text(&self.model, &self.sampling_adapters(), 1, dtype, self.model.stored);
-            all.push(Program::new(TEXT_PROGRAM, graph, backend));
-        }
-        Ok(all)
-    }
-
     /// Trained numbers.
     pub fn adapter_elements(&self) -> u64 {
         self.adapters.iter().flat_map(|a| a.params()).map(|(_, shape)| shape.elements() as u64).sum()
-    }
-
-    /// The programs of the session that fills the caches: the VAE's encoder for every tile, and the text encoder.
-    pub fn encode_programs(&self, backend: &dyn Backend) -> Result<Vec<Program>> {
-        let mut all = self.encoders(true, backend)?;
-        if self.cached_texts().is_some() || self.samples_on() {
-            let graph = programs::text(&self.model, &Adapters::none(), 1, DType::F32, Stored::default());
-            all.push(Program::new(TEXT_PROGRAM, graph, backend));
-        }
-        Ok(all)
-    }
-
-    /// The VAE's encoder for every tile of the pictures whose latents are (or are not) cached; the cached ones are encoded in batches.
-    fn encoders(&self, cached: bool, backend: &dyn Backend) -> Result<Vec<Program>> {
-        let mut tiles = BTreeSet::new();
-        for item in self.dataset.items.iter().filter(|item| self.is_cached(item) == cached) {
-            let tile = latents::tile_size(&self.model, item.bucket)?;
-            tiles.insert((tile, 1));
-            if cached && tile == latents::latent_size(&self.model, item.bucket) {
-                tiles.insert((tile, self.config.dataloader.vae_batch_size));
-            }
-        }
-        let encoder = |(tile, batch): ([usize; 2], usize)| {
-            Program::new(latents::program_name(tile, batch), programs::encoder(&self.model, batch, tile), backend)
-        };
-        Ok(tiles.into_iter().map(encoder).collect())
     }
 
     /// Are an item's latents encoded once, before training? Those for validation always are: they are looked at again and again.
@@ -345,17 +264,6 @@ fn flatten(key: &str, value: &Value, out: &mut BTreeMap<String, String>) {
     }
 }
 
-fn frozen_name(form: Form) -> String {
-    format!("frozen {}x{} batch {}", form.size[1], form.size[0], form.batch)
-}
-
-/// Name of the program that encodes one chunk of text.
-pub const TEXT_PROGRAM: &str = "text";
-
-pub fn train_name(form: Form) -> String {
-    format!("train {}x{} batch {}", form.size[1], form.size[0], form.batch)
-}
-
 /// The optimizer steps of a run, now that those of an epoch are known.
 fn length(config: &RunConfig, steps_per_epoch: u64) -> Result<u64> {
     let (steps, epochs) = (config.train.steps, config.train.epochs);
@@ -400,88 +308,6 @@ fn check_buckets(config: &RunConfig, model: &Model) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn dataset_options(dataset: &DatasetConfig, model: &Model) -> DatasetOptions {
-    let step = dataset.bucket_step.unwrap_or(model.bucket_step() as u32);
-    DatasetOptions {
-        folder: dataset.folder_path.clone(),
-        recursive: dataset.recursive,
-        on_bad_image: if dataset.bad_images == BadImages::Stop { OnBadImage::Stop } else { OnBadImage::Skip },
-        missing_captions: match dataset.caption.missing_captions {
-            config::MissingCaptions::Fill => MissingCaptions::Fill,
-            config::MissingCaptions::Skip => MissingCaptions::Skip,
-            config::MissingCaptions::Stop => MissingCaptions::Stop,
-        },
-        folder_names: match dataset.caption.kohya_folders {
-            None => FolderNames::Auto,
-            Some(true) => FolderNames::Obey,
-            Some(false) => FolderNames::Ignore,
-        },
-        caption: caption_options(&dataset.caption),
-        resolutions: dataset.resolution.iter().map(|r| data::Resolution { width: r.width, height: r.height }).collect(),
-        scheme: scheme(dataset),
-        step,
-        repeats: dataset.num_repeats,
-        flip: dataset.flip_x,
-        background: dataset.background,
-        purpose: match dataset.reg_ratio {
-            ratio if ratio > 0.0 => Purpose::Regularise { ratio },
-            _ => Purpose::Train { validation: dataset.validation },
-        },
-        mask: mask_options(&dataset.mask, model.factor() as u32),
-    }
-}
-
-fn mask_options(mask: &MaskConfig, factor: u32) -> Option<MaskOptions> {
-    let source = match &mask.mask_path {
-        Some(folder) => MaskSource::Folder(folder.clone()),
-        None if mask.alpha_mask => MaskSource::Alpha,
-        None => return None,
-    };
-    Some(MaskOptions {
-        source,
-        inside: if mask.invert_mask { Inside::Black } else { Inside::White },
-        // However little more than nothing it is.
-        min_value: (mask.mask_min_value as f32).max(if mask.mask_min_value > 0.0 { f32::MIN_POSITIVE } else { 0.0 }),
-        level: if mask.normalize_mask { Level::Mean } else { Level::AsIs },
-        factor,
-    })
-}
-
-fn caption_options(caption: &CaptionConfig) -> CaptionOptions {
-    let replacement = |pair: &String| {
-        let mut parts = pair.split('|').map(str::to_string);
-        Replacement { from: parts.next().unwrap_or_default(), to: parts.collect() }
-    };
-    CaptionOptions {
-        extensions: caption.caption_ext.clone(),
-        encoding: caption.caption_encoding.as_deref().and_then(base::code_page::named),
-        column: caption.caption_column.clone(),
-        default_caption: caption.default_caption.clone(),
-        trigger_word: caption.trigger_word.clone(),
-        shuffle_tokens: caption.shuffle_tokens,
-        keep_tokens: caption.keep_tokens,
-        keep_tokens_separator: caption.keep_tokens_separator.clone(),
-        separator: caption.caption_separator.clone(),
-        token_dropout_rate: caption.token_dropout_rate,
-        caption_dropout_rate: caption.caption_dropout_rate,
-        wildcards: caption.enable_wildcard,
-        prefix: caption.caption_prefix.clone(),
-        suffix: caption.caption_suffix.clone(),
-        replacements: caption.replacements.iter().map(replacement).collect(),
-        random_triggers: caption.random_triggers.clone(),
-        random_triggers_max: caption.random_triggers_max,
-    }
-}
-
-fn scheme(dataset: &DatasetConfig) -> Scheme {
-    match (dataset.buckets, dataset.bucket_scheme, dataset.bucket_no_upscale) {
-        (false, ..) => Scheme::Fixed,
-        (true, BucketScheme::Ratio, _) => Scheme::Ratio,
-        (true, BucketScheme::List, true) => Scheme::OwnSize,
-        (true, BucketScheme::List, false) => Scheme::List(Limits { min: dataset.min_bucket, max: dataset.max_bucket }),
-    }
 }
 
 fn adapter_spec(config: &RunConfig) -> AdapterSpec {

@@ -5,8 +5,9 @@
 use crate::encode::Caches;
 use crate::interrupt::Interrupt;
 use crate::latents;
-use crate::prepare::{Prepared, TEXT_PROGRAM};
+use crate::prepare::Prepared;
 use crate::programs::{self, TextSide};
+use crate::run_programs::TEXT_PROGRAM;
 use crate::step::Form;
 use crate::text;
 use anyhow::{Context, Result};
