@@ -4,7 +4,7 @@ use crate::error::{Wrong, clash, explain};
 use crate::findings::Findings;
 use crate::reader;
 use crate::run::{NO_GPU, RawRun, is_gpu};
-use crate::tree::{self, Node};
+use crate::tree::{self, Content, Node};
 use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -41,6 +41,7 @@ pub(crate) fn open(text: &str, origin: &str, wrong: &mut Vec<Wrong>, findings: &
 
 /// What a job holds of a run, as a flat file would.
 fn process(mut tree: Node, origin: &str, wrong: &mut Vec<Wrong>, findings: &mut Findings) -> Result<Node> {
+    drop_idle_accumulation(&mut tree, findings);
     drop_clashes(&mut tree, wrong);
     let before = wrong.len();
     let job: Job = reader::read(&mut tree, wrong);
@@ -60,6 +61,26 @@ fn process(mut tree: Node, origin: &str, wrong: &mut Vec<Wrong>, findings: &mut 
         run.put_first(name);
     }
     Ok(run)
+}
+
+/// ai-toolkit keeps accumulation under two names, and files that it writes have both. There a 1 says nothing beside another number.
+fn drop_idle_accumulation(job: &mut Node, findings: &mut Findings) {
+    const NAMES: [&str; 2] = ["gradient_accumulation", "gradient_accumulation_steps"];
+    let Some(Content::List(processes)) =
+        job.get_mut("config").and_then(|config| config.get_mut("process")).map(|process| &mut process.content)
+    else {
+        return;
+    };
+    for train in processes.iter_mut().filter_map(|process| process.get_mut("train")) {
+        let [one, other] = NAMES.map(|name| train.get(name).and_then(Node::number));
+        let idle = match (one, other) {
+            (Some(1.0), Some(count)) if count != 1.0 => 0,
+            (Some(count), Some(1.0)) if count != 1.0 => 1,
+            _ => continue,
+        };
+        train.take(NAMES[idle]);
+        findings.notice(format!("train.{}: 1 has no effect beside train.{}", NAMES[idle], NAMES[1 - idle]));
+    }
 }
 
 /// Keys that are given twice: what contradicts itself is wrong, and what is said twice is read once.

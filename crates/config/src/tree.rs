@@ -83,6 +83,11 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.node)
     }
 
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        let Content::Map(entries) = &mut self.content else { return None };
+        entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
+    }
+
     /// Takes an entry out.
     pub fn take(&mut self, key: &str) -> Option<Entry> {
         let Content::Map(entries) = &mut self.content else { return None };
@@ -216,7 +221,7 @@ impl Node {
         }
     }
 
-    fn number(&self) -> Option<f64> {
+    pub fn number(&self) -> Option<f64> {
         match self.content {
             Content::Unsigned(value, _) => Some(value as f64),
             Content::Signed(value, _) => Some(value as f64),

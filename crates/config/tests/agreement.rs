@@ -96,14 +96,23 @@ fn both_spellings_of_accumulation_are_one_key_in_a_flat_file_and_in_a_job() {
             "job: extension\nconfig:\n  name: a\n  process:\n    - model: {{name_or_path: m}}\n      datasets: [{{folder_path: x}}]\n      train: {{{keys}}}\n"
         )
     };
+    let both = |new: u32, old: u32| format!("gradient_accumulation: {new}, gradient_accumulation_steps: {old}");
+    let refused = |text: String| {
+        let message = format!("{:#}", load(text.as_bytes(), "c.yaml", &[]).expect_err(&text));
+        assert!(message.contains("gradient_accumulation`") && message.contains("gradient_accumulation_steps`"), "{message}");
+    };
+    let read = |text: String| load(text.as_bytes(), "c.yaml", &[]).unwrap();
+    for (new, old) in [(1, 4), (4, 1)] {
+        refused(flat(&both(new, old)));
+        // What ai-toolkit writes has both keys, and 1 where nothing was set.
+        let loaded = read(job(&both(new, old)));
+        assert_eq!(loaded.config.train.gradient_accumulation, 4);
+        assert!(loaded.notices.iter().any(|n| n.contains(": 1 has no effect beside")), "{:#?}", loaded.notices);
+    }
     for file in [&flat as &dyn Fn(&str) -> String, &job] {
-        for (new, old) in [(1, 4), (4, 1), (2, 4)] {
-            let text = file(&format!("gradient_accumulation: {new}, gradient_accumulation_steps: {old}"));
-            let message = format!("{:#}", load(text.as_bytes(), "c.yaml", &[]).expect_err(&text));
-            assert!(message.contains("gradient_accumulation`") && message.contains("gradient_accumulation_steps`"), "{message}");
-        }
-        let text = file("gradient_accumulation: 4, gradient_accumulation_steps: 4");
-        assert_eq!(load(text.as_bytes(), "c.yaml", &[]).unwrap().config.train.gradient_accumulation, 4);
+        refused(file(&both(2, 4)));
+        assert_eq!(read(file(&both(4, 4))).config.train.gradient_accumulation, 4);
+        assert_eq!(read(file(&both(1, 1))).config.train.gradient_accumulation, 1);
     }
 }
 
