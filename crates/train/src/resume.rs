@@ -36,7 +36,9 @@ pub fn state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut dy
         saved.step,
         run.steps
     );
-    let mut note = |text: String| reporter.report(Event::Notice(text));
+    check(run, &state)?;
+    let mut notes = Vec::new();
+    let mut note = |text: String| notes.push(text);
     note(format!("going on after step {} of {}", saved.step, run.steps));
     let lr = run.config.train.base_lr();
     if saved.lr != lr {
@@ -53,7 +55,21 @@ pub fn state(run: &Prepared, folder: &RunFolder, start: Start, reporter: &mut dy
     if saved.data != data_identity(run) {
         note("the pictures, buckets or batches differ from those of the saved run; using the new ones from here on".to_string());
     }
+    // Only now: what is refused is not announced.
+    notes.into_iter().for_each(|text| reporter.report(Event::Notice(text)));
     Ok(Some(state))
+}
+
+/// Whether the saved numbers fit this run, so that a run that can't go on has written and encoded nothing.
+fn check(run: &Prepared, state: &State) -> Result<()> {
+    let layout = run.layout()?;
+    let place = |param: &optim::Param| ParamPlace { name: param.name.clone(), shape: param.shape.clone(), range: param.range() };
+    // First the adapters: what they lack says best how the runs differ.
+    params(state, &layout.params().iter().map(place).collect::<Vec<_>>())?;
+    match begins_with_empty_state(run, state) {
+        true => Ok(()),
+        false => load_state(&mut run.optimizer()?, state),
+    }
 }
 
 /// Where the loss scale of a fresh run begins.
@@ -109,17 +125,26 @@ pub fn rates(run: &Prepared, saved: Option<&State>, reporter: &mut dyn Reporter)
     Ok(rates)
 }
 
-/// The saved state, unless it is another optimizer's and the config says to begin with none.
+/// Whether the saved state is another optimizer's, and the config says to begin with none.
+fn begins_with_empty_state(run: &Prepared, state: &State) -> bool {
+    run.config.train.on_optimizer_change == OnOptimizerChange::Fresh && run.config.train.optimizer != state.optimizer.optimizer
+}
+
+fn load_state(optimizer: &mut Optimizer, state: &State) -> Result<()> {
+    optimizer.load_state(&state.optimizer).context("the saved run can't be continued")
+}
+
+/// The saved state, or none where that is what the config says.
 pub fn load_optimizer(run: &Prepared, optimizer: &mut Optimizer, state: &State, reporter: &mut dyn Reporter) -> Result<()> {
-    let saved = &state.optimizer.optimizer;
-    if *saved != optimizer.name() && run.config.train.on_optimizer_change == OnOptimizerChange::Fresh {
+    if begins_with_empty_state(run, state) {
         reporter.report(Event::Notice(format!(
-            "train.optimizer: {} instead of {saved}, with empty optimizer state (train.on_optimizer_change: fresh)",
-            optimizer.name()
+            "train.optimizer: {} instead of {}, with empty optimizer state (train.on_optimizer_change: fresh)",
+            optimizer.name(),
+            state.optimizer.optimizer
         )));
         return Ok(());
     }
-    optimizer.load_state(&state.optimizer).context("the saved run can't be continued")
+    load_state(optimizer, state)
 }
 
 /// The moving average: the saved one, or one that begins at `params`.

@@ -145,7 +145,6 @@ pub fn trainer(
     assert!(order.params().len() == places.len() && order.params().iter().zip(&places).all(same), "the optimizer's table is the session's");
     let params = match saved {
         Some(state) => {
-            // First the adapters: what they lack says best how the runs differ.
             let params = resume::params(state, &places)?;
             resume::load_optimizer(run, &mut optimizer, state, reporter)?;
             params

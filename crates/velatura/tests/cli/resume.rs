@@ -2,6 +2,8 @@
 
 use crate::place::Place;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// Everything that draws random numbers or counts: batches of two, accumulation, flips, dropped captions, dropout, a schedule.
@@ -196,16 +198,31 @@ fn an_existing_run_is_refused_and_over_moves_it_aside() {
     assert_eq!(place.rows("twice").len(), 3);
 }
 
+/// Every file below a folder, with its bytes.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { BTreeMap::from([(path.clone(), std::fs::read(path).unwrap())]) }).collect()
+}
+
 #[test]
-fn a_state_of_other_adapters_is_refused() {
+fn a_state_that_does_not_fit_is_refused_before_anything_is_written_or_encoded() {
     let place = Place::new("sd15");
     place.train("changed", json!({"train": {"steps": 2}}));
-    for (network, word) in
-        [(json!({"linear": 8}), "rank"), (json!({"conv": 2}), "other modules"), (json!({"only_if_contains": ["attn1"]}), "more modules")]
-    {
-        let config = place.config("changed", json!({"train": {"steps": 4}, "network": network}));
-        let error = place.run(&["train", &config, "--resume"]).error();
-        assert!(error.contains(word), "\"{word}\" is missing in: {error}");
+    let before = files(&place.path("changed"));
+    for (train, network, word) in [
+        (json!({}), json!({"linear": 8}), "rank"),
+        (json!({}), json!({"conv": 2}), "other modules"),
+        (json!({}), json!({"only_if_contains": ["attn1"]}), "more modules"),
+        (json!({"train_text_encoder": true}), json!({}), "other modules"),
+        (json!({"optimizer": "lion"}), json!({}), "adamw"),
+    ] {
+        let mut change = json!({"train": {"steps": 4}, "network": network, "datasets": [{"resolution": 96}]});
+        change["train"].as_object_mut().unwrap().extend(train.as_object().unwrap().clone());
+        let done = place.run(&["train", &place.config("changed", change), "--resume"]);
+        assert_eq!(done.status, Some(1), "{}", done.stderr);
+        assert!(done.stderr.contains(word), "\"{word}\" is missing in: {}", done.stderr);
+        assert!(!done.stderr.contains("using the"), "{}", done.stderr);
+        assert!(files(&place.path("changed")) == before, "{word}: the run's folder was changed");
     }
 }
 
