@@ -33,7 +33,7 @@ pub enum Source {
 }
 
 /// sd-scripts' options that more than one of our keys, or another value, comes of: what they are foremost.
-const FOREMOST: [(&str, &str); 30] = [
+const FOREMOST: [(&str, &str); 32] = [
     ("network_dim", "network.linear"),
     ("network_alpha", "network.linear_alpha"),
     ("algo", "network.type"),
@@ -60,6 +60,8 @@ const FOREMOST: [(&str, &str); 30] = [
     ("save_every_n_steps", "save.save_every"),
     ("save_every_n_epochs", "save.save_every_epochs"),
     ("train_data_dir", "datasets.folder_path"),
+    ("num_repeats", "datasets.num_repeats"),
+    ("dataset_repeats", "datasets.num_repeats"),
     ("resolution", "datasets.resolution"),
     ("bucket_reso_steps", "datasets.bucket_step"),
     ("min_bucket_reso", "datasets.min_bucket"),

@@ -45,6 +45,9 @@ fn is_masked(entry: &Value) -> bool {
 /// The folders of folders that flags name.
 fn folders(native: &mut Native, run: &Settings, pictures: &Settings) -> Vec<Value> {
     let mut entries = Vec::new();
+    if let Some(repeats) = pictures.get("dataset_repeats") {
+        native.note(format!("{} has no effect here: the names of the folders say the repeats, as in sd-scripts", repeats.origin));
+    }
     for (key, is_reg) in [("train_data_dir", false), ("reg_data_dir", true)] {
         let Some(folder) = run.text(key) else { continue };
         let mut entry = Map::new();
@@ -68,6 +71,9 @@ fn of_file(native: &mut Native, run: &Settings, pictures: &Settings, subset: &Su
         native.error(format!("{}: image_dir is missing", subset.origin));
     }
     native.take_into(&mut entry, FILE, &settings);
+    if let Some(repeats) = settings.whole("dataset_repeats") {
+        entry.entry("num_repeats").or_insert(repeats.into());
+    }
     // Repeats are said in the file, and only the folder itself is read.
     entry.insert("kohya_folders".to_string(), false.into());
     entry.insert("recursive".to_string(), false.into());

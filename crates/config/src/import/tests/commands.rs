@@ -136,6 +136,7 @@ fn what_can_not_be_done_is_refused_by_its_flag_all_at_once() {
         "--color_aug --scale_weight_norms 1 --resume /state",
         &["3 settings", "--color_aug", "--scale_weight_norms (1)", "--resume", "--network_weights"],
     );
+    wrong("--ip_noise_gamma 0.1 --ip_noise_gamma_random_strength", &["--ip_noise_gamma_random_strength", "not supported yet"]);
     wrong("--netwrk_dim 4", &["--netwrk_dim is unknown", "network_dim"]);
     wrong("--network_args con_dim=4", &["--network_args con_dim", "conv_dim"]);
     wrong("--network_args conv_dim", &["conv_dim", "key=value"]);

@@ -156,6 +156,20 @@ fn settings_dataset_file_and_command_line_are_taken_together() {
     assert!(error.contains("seed (1)") && error.contains("seed (2)"), "{error}");
 }
 
+/// sd-scripts takes `--dataset_repeats` for subsets of a file that name no number; names of folders always name one.
+#[test]
+fn repeats_of_a_flag_count_only_where_nothing_nearer_says_a_number() {
+    let dataset = "[[datasets]]\nresolution = 512\n[[datasets.subsets]]\nimage_dir = \"/a\"\nnum_repeats = 10\n[[datasets.subsets]]\n\
+                   image_dir = \"/b\"\n";
+    let script = "train_network.py --pretrained_model_name_or_path m --dataset_config d.toml --dataset_repeats 3";
+    let result = try_import(&[("a.sh", script), ("d.toml", dataset)], 1).unwrap();
+    let config = crate::load(result.yaml.as_bytes(), "c.yaml", &[]).unwrap().config;
+    assert_eq!(config.datasets.iter().map(|dataset| dataset.num_repeats).collect::<Vec<_>>(), [10, 3]);
+    let (config, notes) = imported("a.sh", &format!("{TRAIN} --dataset_repeats 3"));
+    assert_eq!(config.datasets[0].num_repeats, 1);
+    noted(&notes, &["--dataset_repeats has no effect"]);
+}
+
 #[test]
 fn a_set_for_regularisation_is_passed_on_to_the_config() {
     let script = format!("{TRAIN} --reg_data_dir /reg --prior_loss_weight 0.5");
