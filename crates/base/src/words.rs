@@ -4,13 +4,14 @@ use std::fmt::Display;
 
 /// `1 bucket`, `2 buckets`, `0 batches`: the noun is given in the singular.
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
-    let plural = if count == N::from(1) {
-        ""
-    } else if noun.ends_with("ch") || noun.ends_with('s') || noun.ends_with('x') {
-        "es"
-    } else {
-        "s"
-    };
+    if count == N::from(1) {
+        return format!("{count} {noun}");
+    }
+    let after_consonant = |stem: &&str| !stem.ends_with(['a', 'e', 'i', 'o', 'u']);
+    if let Some(stem) = noun.strip_suffix('y').filter(after_consonant) {
+        return format!("{count} {stem}ies");
+    }
+    let plural = if noun.ends_with("ch") || noun.ends_with('s') || noun.ends_with('x') { "es" } else { "s" };
     format!("{count} {noun}{plural}")
 }
 
@@ -73,6 +74,8 @@ mod tests {
     fn one_is_singular_and_everything_else_is_plural() {
         assert_eq!([0u64, 1, 2].map(|n| counted(n, "bucket")), ["0 buckets", "1 bucket", "2 buckets"]);
         assert_eq!([1usize, 3].map(|n| counted(n, "batch")), ["1 batch", "3 batches"]);
+        assert_eq!([1usize, 0].map(|n| counted(n, "entry")), ["1 entry", "0 entries"]);
+        assert_eq!(counted(2usize, "key"), "2 keys");
     }
 
     #[test]

@@ -27,7 +27,10 @@ fn read(key: &str, value: &str, place: Place) -> Result<Node> {
     // Behind a key, as in a file: a value that holds a key itself needs braces.
     let mut document = parse(&format!("value: {value}")).map_err(|e| anyhow::anyhow!("{}", message(&e)))?;
     let mut node = document.take("value").map(|entry| entry.node).unwrap_or_default();
-    ensure!(!matches!(node.content, Content::Null), "the value is missing; write '\"\"' for an empty text");
+    if matches!(node.content, Content::Null) {
+        let is_text = allows_text(shape_of(&WHOLE, key));
+        bail!("the value is missing; {}", if is_text { "write '\"\"' for an empty text" } else { "give one, or leave this --set out" });
+    }
     node.stand_at(place);
     Ok(node)
 }
@@ -42,7 +45,9 @@ impl Layer<'_> {
     /// Goes down to where `parts` lead, making sections on the way, and lays the value there.
     fn lay(&self, under: &mut Node, path: &str, shape: &Value, parts: &[&str], value: Node) -> Result<()> {
         let Some((part, rest)) = parts.split_first() else { return self.merge(under, path, shape, value) };
-        if let Ok(index) = part.parse::<usize>() {
+        if let Ok(index) = part.parse::<usize>()
+            && under.written().is_none()
+        {
             let item = item(under, path, index)?;
             return self.lay(item, &format!("{path}[{index}]"), shape, rest, value);
         }
@@ -62,8 +67,9 @@ impl Layer<'_> {
                 self.lay(&mut entry.node, &dotted(path, part), below, rest, value)
             }
             Content::List(_) => bail!("`{path}` is a list; say which of its entries is meant, as in {path}.0.{}", parts.join(".")),
-            // What stands there is no section, which is told where the file is read.
-            _ => Ok(()),
+            // No section where the config has one, which is told where the file is read.
+            _ if is_section(shape) => Ok(()),
+            _ => bail!("{path} is {}, which has no keys below it", standing(under)),
         }
     }
 
@@ -85,6 +91,36 @@ impl Layer<'_> {
                 Ok(())
             }
         }
+    }
+}
+
+/// The shape of the value that a dotted key leads to.
+fn shape_of<'a>(shape: &'a Value, key: &str) -> &'a Value {
+    let names = key.split('.').filter(|part| part.parse::<usize>().is_err());
+    names.fold(shape, |shape, name| properties(shape).get(name).unwrap_or(&Value::Null))
+}
+
+fn allows_text(shape: &Value) -> bool {
+    let is_text = |types: &Value| types == "string" || types.as_array().is_some_and(|types| types.contains(&"string".into()));
+    is_text(&shape["type"]) || shape["anyOf"].as_array().is_some_and(|shapes| shapes.iter().any(|shape| is_text(&shape["type"])))
+}
+
+/// Whether keys belong below a key of this shape.
+fn is_section(shape: &Value) -> bool {
+    !properties(shape).is_empty() || shape["type"].as_array().is_some_and(|types| types.contains(&"object".into()))
+}
+
+/// A value in words, with its line.
+fn standing(node: &Node) -> String {
+    let text = base::excerpt(node.written().unwrap_or_default(), 80);
+    let value = match node.content {
+        Content::Bool(..) => text,
+        Content::Text(_) => format!("the text \"{text}\""),
+        _ => format!("the number {text}"),
+    };
+    match node.place {
+        Place::File(line, _) => format!("{value} (line {line})"),
+        Place::Set(_) | Place::Unknown => value,
     }
 }
 

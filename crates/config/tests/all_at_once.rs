@@ -154,6 +154,30 @@ fn one_key_by_two_values_of_set_is_a_contradiction_under_whatever_name() {
 }
 
 #[test]
+fn a_key_below_a_value_is_refused_with_what_stands_there() {
+    let file = "name: a\nmodel: {name_or_path: m, model_kwargs: ''}\ndatasets:\n  - folder_path: x\n    resolution: [64]\n    flip_x: true\ntrain: {steps: 4, lr: 1e-4}\nsample: {prompts: [a cat]}\n";
+    for (key, part) in [
+        ("train.steps.x", "train.steps is the number 4 (line 7)"),
+        ("train.steps.0", "train.steps is the number 4 (line 7)"),
+        ("train.lr.x", "train.lr is the number 1e-4 (line 7)"),
+        ("name.x", "name is the text \"a\" (line 1)"),
+        ("datasets.0.flip_x.x", "datasets[0].flip_x is true (line 6)"),
+        ("datasets.0.resolution.0.x", "datasets[0].resolution[0] is the number 64 (line 5)"),
+        ("model.name_or_path.x.y", "model.name_or_path is the text \"m\" (line 2)"),
+        ("model.model_kwargs.x", "model.model_kwargs is the text \"\" (line 2)"),
+        ("sample.prompts.0.x", "sample.prompts[0] is the text \"a cat\" (line 8)"),
+    ] {
+        let message = errors(file, &[(key, "5")]);
+        assert!(message.starts_with(&format!("--set {key}=5: ")) && message.contains(part), "{key}: {message}");
+    }
+    let message = errors(file, &[("save.save_every", "5"), ("save.save_every.x", "5")]);
+    assert!(message.starts_with("--set save.save_every.x=5: ") && message.contains("save.save_every is the number 5"), "{message}");
+    // A section that is none is told once, where it stands.
+    let message = errors(&file.replace("{steps: 4, lr: 1e-4}", "5"), &[("train.steps", "5")]);
+    assert!(message.starts_with("c.yaml:7:1: `train`: expected keys"), "{message}");
+}
+
+#[test]
 fn what_set_gets_wrong_is_told_with_its_own_words_in_front() {
     for (key, value, part) in [
         ("train.lrr", "1", "unknown key `train.lrr`; the nearest key is `train.lr`"),
@@ -166,12 +190,16 @@ fn what_set_gets_wrong_is_told_with_its_own_words_in_front() {
         ("train.lr.x", "50", "`train.lr`"),
         ("datasets.7.resolution", "256", "datasets has 2 datasets, counted from 0"),
         ("datasets.resolution", "256", "say which of its entries is meant, as in datasets.0.resolution"),
+        ("sample.prompts.0", "a", "sample.prompts has 0 entries, counted from 0"),
         ("train.0.lr", "1", "only entries of lists"),
         ("train.lr", "[1", "`[` is never closed"),
         ("train.lr", "~", "the value is missing"),
-        ("train.lr", "# 3", "the value is missing"),
+        ("train.lr", "# 3", "the value is missing; give one, or leave this --set out"),
+        ("train.steps", "null", "the value is missing; give one, or leave this --set out"),
+        ("datasets.0.caption_prefix", "", "the value is missing; write '\"\"' for an empty text"),
+        ("sample.neg", "", "the value is missing; write '\"\"' for an empty text"),
     ] {
-        let message = errors(&RIGHT.replace("train: {lr: 1, learning_rate: 1}\n", ""), &[(key, value)]);
+        let message = errors(&RIGHT.replace("train: {lr: 1, learning_rate: 1}\n", "sample: {prompts: []}\n"), &[(key, value)]);
         assert!(message.starts_with(&format!("--set {key}={value}: ")), "{message}");
         assert!(message.contains(part), "`{part}` is not in: {message}");
     }
