@@ -2,14 +2,25 @@
 
 use super::flags::{FILE, PICTURES};
 use super::pictures::Subset;
-use super::reading::{Given, lookup, unknown};
+use super::place::Place;
+use super::reading::{DatasetFile, Given, lookup, unknown};
 use super::settings::Settings;
 use super::toml_file::Toml;
 use serde_json::{Map, Value};
 
 impl Given {
     /// `[general]`, `[[datasets]]` and `[[datasets.subsets]]`: the inner says what counts.
-    pub(super) fn dataset_file(&mut self, toml: &Toml) {
+    pub(super) fn dataset_file(&mut self, toml: &Toml, place: &Place) {
+        if let Some(first) = &self.dataset {
+            if !first.place.is_file_of(place) {
+                self.errors.push(format!(
+                    "{} and {} are both dataset files, and a run has one dataset file: give one, or put the [[datasets]] of both into it",
+                    first.name, toml.name
+                ));
+            }
+            return;
+        }
+        let mut read = Vec::new();
         for key in toml.table.keys().filter(|key| !["general", "datasets"].contains(&key.as_str())) {
             self.errors.push(format!("{}; a dataset file has general and datasets", toml.origin(key, &format!("unknown section `{key}`"))));
         }
@@ -30,9 +41,10 @@ impl Given {
             for (k, subset) in subsets.iter().enumerate() {
                 let at = format!("{at}.subsets[{k}]");
                 let settings = self.level(subset.as_object().unwrap_or(&empty), toml, &at).over(&dataset);
-                self.subsets.push(Subset { origin: toml.origin(&at, &at), settings });
+                read.push(Subset { origin: toml.origin(&at, &at), settings });
             }
         }
+        self.dataset = Some(DatasetFile { name: toml.name.clone(), place: place.clone(), subsets: read });
     }
 
     fn level(&mut self, keys: &Map<String, Value>, toml: &Toml, at: &str) -> Settings {

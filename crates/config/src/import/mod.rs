@@ -11,6 +11,7 @@ mod kohya;
 mod literal;
 mod native;
 mod pictures;
+mod place;
 mod reading;
 mod samples;
 mod settings;
@@ -19,7 +20,8 @@ mod toml_file;
 use crate::{LARGEST_FILE, text};
 use anyhow::{Context, Result, bail};
 use native::Native;
-use reading::{Given, Place};
+use place::Place;
+use reading::Given;
 use std::path::{Path, PathBuf};
 
 /// Where settings come from.
@@ -90,25 +92,25 @@ pub struct Imported {
 /// Reads settings from all sources together; what they contradict each other in is an error.
 pub fn import(sources: &[Source]) -> Result<Imported> {
     let mut given = Given::default();
-    let mut place = Place::default();
     for source in sources {
         match source {
             Source::Words(words) => given.command_words(words, &Place::default())?,
             Source::Line(line) => given.source(line, "the command", "", &Place::default())?,
             Source::File(path) => {
-                place = Place::of(path);
                 let origin = if path == Path::new("-") { "standard input".to_string() } else { path.display().to_string() };
                 let content = text::decode(&read(path)?, &origin)?;
                 let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
-                given.source(&content, &origin, &extension, &place)?;
+                given.source(&content, &origin, &extension, &Place::of(path))?;
             }
         }
     }
+    given.named_dataset()?;
     let mut native = Native::default();
+    native.notes.append(&mut given.notes);
     let has_run = !(given.run.is_empty() && given.network.is_empty());
     if has_run {
         kohya::import(&mut native, &given.run, &given.network);
-        samples::import(&mut native, &given.run, &place);
+        samples::import(&mut native, &given.run, &given.place("sample_prompts"));
     }
     if given.run.text("pretrained_model_name_or_path").is_none() {
         native.set("model.name_or_path", "/path/to/model.safetensors");
@@ -118,7 +120,7 @@ pub fn import(sources: &[Source]) -> Result<Imported> {
         native.set("name", "my-lora");
         native.note("there are settings of pictures only: add those of the training, or see velatura config init");
     }
-    pictures::import(&mut native, &given.run, &given.pictures, &given.subsets);
+    pictures::import(&mut native, &given.run, &given.pictures, given.subsets());
     given.errors.append(&mut native.errors);
     refuse(&given.errors)?;
     let (config, notes) = native.finish();
@@ -152,7 +154,7 @@ fn origin(key: &str, given: &Given) -> Option<String> {
     let listed = [flags::RUN, flags::PICTURES, flags::FILE, flags::NETWORK_ARGS].into_iter().flatten();
     let same = listed.filter(|flag| matches!(flag.meaning, flags::Meaning::Is(ours) if ours == key)).map(|flag| flag.name);
     let names = FOREMOST.iter().filter(|(_, ours)| *ours == key).map(|(name, _)| *name).chain(same);
-    let subset = dataset.and_then(|index| given.subsets.get(index)).or(given.subsets.first()).map(|subset| &subset.settings);
+    let subset = dataset.and_then(|index| given.subsets().get(index)).or(given.subsets().first()).map(|subset| &subset.settings);
     let all = [subset, Some(&given.run), Some(&given.network), Some(&given.pictures)];
     let found = names.into_iter().find_map(|name| all.iter().flatten().find_map(|settings| settings.get(name)));
     found.map(|setting| setting.origin.clone())

@@ -4,36 +4,12 @@ use super::command_line::{Command, Dialect, commands};
 use super::flags::{Flag, Kind, NETWORK_ARGS, PICTURES, RUN};
 use super::literal;
 use super::pictures::Subset;
+use super::place::{self, Place};
 use super::settings::Settings;
 use super::toml_file::Toml;
-use crate::{LARGEST_FILE, path, text};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-/// Where the paths that a file names are looked for: as they are, then beside the file.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Place {
-    pub folder: PathBuf,
-}
-
-impl Place {
-    pub fn of(file: &Path) -> Place {
-        Place { folder: file.parent().map(Path::to_path_buf).unwrap_or_default() }
-    }
-
-    pub fn find(&self, name: &str) -> Result<PathBuf> {
-        let path = path::read("the path", name)?;
-        let beside = self.folder.join(&path);
-        let found = [path.clone(), beside].into_iter().find(|path| path.is_file());
-        found.with_context(|| format!("{} is not a file here", path.display()))
-    }
-
-    pub fn read(&self, name: &str) -> Result<String> {
-        let path = self.find(name)?;
-        text::decode(&base::fs::read(&path, LARGEST_FILE)?, &path.display().to_string())
-    }
-}
+use std::collections::BTreeMap;
 
 /// Everything that is given.
 #[derive(Default)]
@@ -41,10 +17,24 @@ pub(super) struct Given {
     pub run: Settings,
     pub pictures: Settings,
     pub network: Settings,
-    pub subsets: Vec<Subset>,
+    pub dataset: Option<DatasetFile>,
+    /// Where files that are named were named, by the name of the setting.
+    pub places: BTreeMap<&'static str, Place>,
+    /// What is without effect.
+    pub notes: Vec<String>,
     /// Everything that is wrong, to be told at once.
     pub errors: Vec<String>,
 }
+
+/// A dataset file that was read.
+pub(super) struct DatasetFile {
+    pub name: String,
+    pub place: Place,
+    pub subsets: Vec<Subset>,
+}
+
+/// Settings that name a file which is read.
+const FILES: [&str; 2] = ["dataset_config", "sample_prompts"];
 
 impl Given {
     /// A file or a pasted line: TOML, or commands.
@@ -71,7 +61,7 @@ impl Given {
 
     fn table(&mut self, toml: &Toml, place: &Place) -> Result<()> {
         if toml.table.get("datasets").is_some_and(Value::is_array) || toml.table.get("general").is_some_and(Value::is_object) {
-            self.dataset_file(toml);
+            self.dataset_file(toml, place);
             return Ok(());
         }
         let mut here = Given::default();
@@ -83,6 +73,9 @@ impl Given {
                 }
                 None => here.put(key, value, &toml.origin(key, key)),
             }
+        }
+        if let Some(setting) = here.run.take("config_file") {
+            here.notes.push(format!("{} has no effect here: only a command names a settings file, as in sd-scripts", setting.origin));
         }
         self.join(here, place)
     }
@@ -97,34 +90,63 @@ impl Given {
         self.errors.extend(settings.put(flag, value, origin).err());
     }
 
-    /// Takes over what one source says, and what the files say that it names.
+    /// Takes over what one source says, and what the settings file says that it names.
     fn join(&mut self, mut here: Given, place: &Place) -> Result<()> {
         here.network_args();
-        if let Some(file) = here.run.text("config_file").map(str::to_string) {
-            // sd-scripts adds the extension by itself.
-            let named = place.find(&file).or_else(|_| place.find(&format!("{file}.toml"))).context("in --config_file")?;
-            let content = text::decode(&base::fs::read(&named, LARGEST_FILE)?, &file)?;
-            let mut under = Given::default();
-            under.toml(&content, &file, &Place::of(&named))?;
-            // The command line counts before the file.
-            (here.run, here.pictures, here.network) =
-                (here.run.over(&under.run), here.pictures.over(&under.pictures), here.network.over(&under.network));
-            here.subsets.append(&mut under.subsets);
-            here.errors.append(&mut under.errors);
+        for name in FILES.into_iter().filter(|name| here.run.get(name).is_some()) {
+            here.places.insert(name, place.clone());
         }
-        if let Some(file) = here.run.text("dataset_config").map(str::to_string) {
-            let content = place.read(&file).context("in --dataset_config")?;
-            let toml = Toml::read(&content, &file)?;
-            if !here.subsets.iter().any(|subset| subset.origin.starts_with(&format!("{file}:"))) {
-                here.dataset_file(&toml);
-            }
+        if let Some(file) = here.run.text("config_file").map(str::to_string) {
+            here.under(&file, place)?;
         }
         for (mine, theirs) in [(&mut self.run, &here.run), (&mut self.pictures, &here.pictures), (&mut self.network, &here.network)] {
             self.errors.extend(mine.merge(theirs));
         }
-        self.subsets.append(&mut here.subsets);
+        self.found_at(here.places);
+        self.notes.append(&mut here.notes);
         self.errors.append(&mut here.errors);
         Ok(())
+    }
+
+    /// Puts the settings of `--config_file` under those of the command line, which count before them.
+    fn under(&mut self, file: &str, place: &Place) -> Result<()> {
+        // sd-scripts adds the extension by itself.
+        let named = if file.to_ascii_lowercase().ends_with(".toml") { file.to_string() } else { format!("{file}.toml") };
+        let found = place.find(&named).or_else(|error| place.find(file).map_err(|_| error)).context("in --config_file")?;
+        let content = place::content(&found)?;
+        let mut under = Given::default();
+        under.toml(&content, file, &Place::of(&found))?;
+        ensure!(under.dataset.is_none(), "--config_file: {file} is a dataset file; give it as --dataset_config");
+        (self.run, self.pictures, self.network) =
+            (self.run.over(&under.run), self.pictures.over(&under.pictures), self.network.over(&under.network));
+        self.found_at(under.places);
+        self.notes.append(&mut under.notes);
+        self.errors.append(&mut under.errors);
+        Ok(())
+    }
+
+    /// Reads the dataset file that the settings name.
+    pub fn named_dataset(&mut self) -> Result<()> {
+        let Some(file) = self.run.text("dataset_config").map(str::to_string) else { return Ok(()) };
+        let found = self.place("dataset_config").find(&file).context("in --dataset_config")?;
+        let content = place::content(&found)?;
+        self.dataset_file(&Toml::read(&content, &file)?, &Place::of(&found));
+        Ok(())
+    }
+
+    fn found_at(&mut self, places: BTreeMap<&'static str, Place>) {
+        for (name, place) in places {
+            self.places.entry(name).or_insert(place);
+        }
+    }
+
+    /// Where a file is looked for that this setting names.
+    pub fn place(&self, name: &str) -> Place {
+        self.places.get(name).cloned().unwrap_or_default()
+    }
+
+    pub fn subsets(&self) -> &[Subset] {
+        self.dataset.as_ref().map_or(&[], |dataset| &dataset.subsets)
     }
 
     fn network_args(&mut self) {

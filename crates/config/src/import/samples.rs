@@ -1,7 +1,7 @@
 //! `--sample_…`: pictures made while training, with prompts from a file of lines, TOML or JSON.
 
 use super::native::Native;
-use super::reading::Place;
+use super::place::{self, Place};
 use super::settings::{Settings, shown};
 use super::toml_file::Toml;
 use serde_json::{Map, Value};
@@ -17,7 +17,7 @@ const KEYS: [(&str, &str); 7] = [
     ("sample_steps", "sample_steps"),
 ];
 
-pub(super) fn import(native: &mut Native, run: &Settings, place: &Place) {
+pub(super) fn import(native: &mut Native, run: &Settings, folder: &Place) {
     let Some(file) = run.text("sample_prompts") else {
         native.set("sample.sample_every", 0);
         for flag in ["sample_every_n_steps", "sample_every_n_epochs"] {
@@ -39,7 +39,7 @@ pub(super) fn import(native: &mut Native, run: &Settings, place: &Place) {
     native.set("sample.height", 512);
     native.set("sample.sample_steps", 30);
     native.set("sample.guidance_scale", 7.5);
-    match place.read(file) {
+    match folder.find(file).and_then(|found| place::content(&found)) {
         Ok(text) => prompts(native, file, &text),
         Err(error) => native.note(format!("--sample_prompts: {error:#}; add prompts under sample.prompts")),
     }

@@ -52,6 +52,10 @@ impl Settings {
         self.0.get(name)
     }
 
+    pub fn take(&mut self, name: &str) -> Option<Setting> {
+        self.0.remove(name)
+    }
+
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.value.as_str().map(str::trim).filter(|text| !text.is_empty())
     }

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 mod commands;
 mod files;
 mod list;
+mod named;
 mod usage;
 
 /// Writes files into a folder and imports the first `sources` of them.

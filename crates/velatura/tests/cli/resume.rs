@@ -201,7 +201,9 @@ fn an_existing_run_is_refused_and_over_moves_it_aside() {
 /// Every file below a folder, with its bytes.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { BTreeMap::from([(path.clone(), std::fs::read(path).unwrap())]) }).collect()
+    entries
+        .flat_map(|path| if path.is_dir() { files(&path) } else { BTreeMap::from([(path.clone(), std::fs::read(path).unwrap())]) })
+        .collect()
 }
 
 #[test]
