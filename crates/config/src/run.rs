@@ -177,7 +177,7 @@ fn translate_older(raw: &mut RawRun, findings: &mut Findings) {
 /// `[name]` in a path stands for the run's name, as in ai-toolkit's files.
 fn put_name_into_paths(raw: &mut RawRun) {
     let Some(name) = raw.name.as_deref().map(|name| name.trim().to_string()) else { return };
-    let top = [&mut raw.training_folder, &mut raw.cache_dir];
+    let top = [&mut raw.training_folder, &mut raw.cache_dir, &mut raw.dump_pixels];
     let model = raw.model.iter_mut().flat_map(|model| [&mut model.name_or_path, &mut model.vae_path]);
     let network = raw.network.iter_mut().map(|network| &mut network.pretrained_lora_path);
     let datasets = raw.datasets.iter_mut().flatten().flat_map(|dataset| [&mut dataset.folder_path, &mut dataset.mask_path]);
@@ -228,6 +228,11 @@ pub(crate) fn check_name(name: &str) -> Result<String> {
     ensure!(!name.starts_with('.'), "name: `{name}` starts with a dot, which would hide the run's folder");
     if let Some(bad) = name.chars().find(|c| c.is_control() || "/\\:*?\"<>|".contains(*c)) {
         bail!("name: `{}` can't be used in file names; put folders into training_folder", bad.escape_default());
+    }
+    let placeholder = ["[name]", "[trigger]"].into_iter().find(|placeholder| name.contains(placeholder));
+    let variable = || name.match_indices('$').find_map(|(start, _)| path::variable(&name[start..]));
+    if let Some(shown) = placeholder.or_else(variable) {
+        bail!("name: {shown} can't stand in a name, because nothing is put in its place; write the name itself");
     }
     Ok(name.to_string())
 }

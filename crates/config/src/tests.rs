@@ -3,6 +3,7 @@
 use super::*;
 
 mod mistakes;
+mod paths;
 mod pictures;
 mod shapes;
 mod training;

@@ -110,7 +110,7 @@ fn paths_are_trimmed_and_home_is_expanded_in_every_key_that_holds_one() {
         ("$HOME/x", format!("{home}/x")),
         ("${HOME}/x", format!("{home}/x")),
         ("rel/x", "rel/x".to_string()),
-        ("/data/~x/$HOMEX", "/data/~x/$HOMEX".to_string()),
+        ("/data/~x/HOME$", "/data/~x/HOME$".to_string()),
     ] {
         let text = format!(
             "name: a\noutput: {written}\ncache_dir: {written}\nmodel:\n  path: {written}\n  vae_path: {written}\n\
