@@ -125,6 +125,9 @@ section! {
         num_frames: Whole => "these are pictures",
         shrink_video_to_frames: Flag => "these are pictures",
         fps: Number => "these are pictures",
+        auto_frame_count: Flag => "these are pictures",
+        do_i2v: Flag => "these are pictures",
+        do_audio: Flag => "these are pictures",
         fast_image_size: Flag => "sizes are read from the files' headers",
     }
     not yet {
@@ -132,7 +135,7 @@ section! {
         prior_reg: false, network_weight: 1.0, flip_y: false, augments: "", augmentations: "",
         control_path: "", control_path_1: "", control_path_2: "", control_path_3: "", control_from_same_folder: false,
         full_size_control_images: true, inpaint_path: "", unconditional_path: "", cache_tensors_to_disk: false, cache_clip_vision_to_disk: false, standardize_images: false,
-        square_crop: false, auto_frame_count: false, controls: "", do_i2v: false, do_audio: false,
+        square_crop: false, controls: "",
     }
 }
 

@@ -22,7 +22,7 @@ section! {
         max_step_saves_to_keep: Whole,
         /// `kohya` or `diffusers`: the names in the LoRA file.
         layout: String,
-        /// `safetensors`, and nothing else.
+        /// `safetensors`; ai-toolkit's `diffusers` says nothing about a LoRA, and `layout` chooses the names.
         save_format: String,
     }
     no effect { hf_repo_id: String => "nothing is uploaded", hf_private: Flag => "nothing is uploaded", }
@@ -51,9 +51,11 @@ pub struct SaveConfig {
 
 pub(crate) fn resolve(raw: RawSave, findings: &mut Findings) -> SaveConfig {
     raw.check_foreign("save", findings);
-    if let Some(format) = raw.save_format.as_deref().filter(|format| *format != "safetensors") {
-        let advice = "files are safetensors, and save.layout chooses the names in them";
-        findings.wrong(format!("save.save_format: {format} is not supported; {advice}"));
+    const ADVICE: &str = "files are safetensors, and save.layout chooses the names in them";
+    match raw.save_format.as_deref() {
+        None | Some("safetensors") => {}
+        Some("diffusers") => findings.notice(format!("save.save_format: diffusers has no effect here: {ADVICE}")),
+        Some(format) => findings.wrong(format!("save.save_format: {format} is not supported; {ADVICE}")),
     }
     let every = interval(["save.save_every", "save.save_every_epochs"], [raw.save_every, raw.save_every_epochs], 1000);
     let (save_every, save_every_epochs) = findings.or(every, (1000, 0));
