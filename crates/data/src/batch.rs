@@ -133,7 +133,7 @@ impl Schedule {
     /// Adds the regularisation sets: dataset and pictures for each one that is learned.
     fn with_regularisation(mut self, items: &[Item], ratios: impl Iterator<Item = (usize, f64)>) -> Schedule {
         for (dataset, ratio) in ratios {
-            let own = items.iter().enumerate().filter(|(_, item)| item.dataset == dataset);
+            let own = items.iter().enumerate().filter(|(_, item)| item.dataset == dataset && item.role == Role::Regularise);
             let occurrences: Vec<_> = own.flat_map(|(n, item)| occurrences(n, item).map(move |o| (item.bucket, o))).collect();
             let each_epoch = ratio * self.pictures_per_epoch() as f64;
             if !occurrences.is_empty() && each_epoch > 0.0 {

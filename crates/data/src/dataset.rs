@@ -11,6 +11,7 @@ use crate::pixels::{self, Look};
 use crate::scan::{Picture, Rejected, listed};
 use crate::tags;
 use crate::text::Pages;
+use crate::validation;
 use anyhow::{Context, Result, bail, ensure};
 use base::{counted, some_of};
 use rayon::prelude::*;
@@ -166,11 +167,34 @@ impl Dataset {
         for (index, options) in options.iter().enumerate() {
             dataset.add(index, options).with_context(|| format!("datasets[{index}] can't be used"))?;
         }
+        let held_out = validation::hold_out(&mut dataset.entries);
         ensure!(
-            dataset.items.iter().any(|item| item.role == Role::Train),
-            "there is nothing to learn: every dataset is for regularisation (is_reg) or validation"
+            dataset.entries.iter().any(|entry| entry.role == Role::Train),
+            "there is nothing to learn: every picture is for regularisation (is_reg) or validation{}",
+            held_out.iter().map(|note| format!("; {note}")).collect::<String>()
         );
+        dataset.notes.extend(held_out);
+        dataset.add_items();
         Ok(dataset)
+    }
+
+    /// Gives every picture its buckets.
+    fn add_items(&mut self) {
+        for (number, entry) in self.entries.iter().enumerate() {
+            let (options, size) = (&self.options[entry.dataset], (entry.picture.width, entry.picture.height));
+            for (resolution, bucket) in options.buckets(size) {
+                self.items.push(Item {
+                    entry: number,
+                    dataset: entry.dataset,
+                    resolution,
+                    bucket,
+                    fit: fit(size, bucket),
+                    repeats: options.repeats * entry.folder_repeats,
+                    flip: options.flip,
+                    role: entry.role,
+                });
+            }
+        }
     }
 
     fn add(&mut self, index: usize, options: &DatasetOptions) -> Result<()> {
@@ -202,33 +226,10 @@ impl Dataset {
         if self.entries.len() == before {
             bail!("none of its pictures can be used: {}", listed(&rejected));
         }
-        self.choose_validation(before, options);
+        validation::choose(&mut self.entries[before..], options.purpose);
         self.note_masks(before, options, masks.as_ref());
-        for entry in before..self.entries.len() {
-            let role = self.entries[entry].role;
-            let size = (self.entries[entry].picture.width, self.entries[entry].picture.height);
-            for (resolution, bucket) in options.buckets(size) {
-                let fit = fit(size, bucket);
-                let repeats = options.repeats * self.entries[entry].folder_repeats;
-                self.items.push(Item { entry, dataset: index, resolution, bucket, fit, repeats, flip: options.flip, role });
-            }
-        }
         self.rejected.extend(rejected.into_iter().map(|r| (index, r)));
         Ok(())
-    }
-
-    /// Sets pictures aside for validation: those whose content has the smallest hash, so that the choice stays when others come and go.
-    fn choose_validation(&mut self, before: usize, options: &DatasetOptions) {
-        let Purpose::Train { validation } = options.purpose else { return };
-        let count = self.entries.len() - before;
-        let chosen = match validation {
-            share if share <= 0.0 => 0,
-            share if share >= 1.0 => count,
-            share => ((share * count as f64).round() as usize).clamp(1, count.max(2) - 1).min(count.saturating_sub(1)),
-        };
-        let mut order: Vec<usize> = (before..self.entries.len()).collect();
-        order.sort_by_key(|entry| self.entries[*entry].picture.content);
-        order.iter().take(chosen).for_each(|entry| self.entries[*entry].role = Role::Validate);
     }
 
     /// Leaves out the entries from `before` on whose mask leaves nothing of them: a step of such pictures would be empty.

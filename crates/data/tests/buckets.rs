@@ -76,8 +76,48 @@ fn a_share_of_the_pictures_is_set_aside_and_the_same_ones_whatever_else_is_there
     assert_eq!((aside(&with(0.0)).len(), aside(&with(0.001)).len(), aside(&with(0.999)).len()), (0, 1, 11));
     let all = DatasetOptions { purpose: Purpose::Train { validation: 1.0 }, ..DatasetOptions::new(dir.path(), 64, 16) };
     assert!(format!("{:#}", Dataset::build(std::slice::from_ref(&all)).unwrap_err()).contains("nothing to learn"));
-    let both = Dataset::build(&[all, DatasetOptions::new(dir.path(), 64, 16)]).unwrap();
-    assert_eq!(Schedule::new(&both, 1, 4, 1).pictures_per_epoch(), 12);
+    let other = tempfile::tempdir().unwrap();
+    (20..25).for_each(|i| put(other.path(), &format!("{i}.png"), RgbImage::from_pixel(64, 64, Px([i, 1, 2]))));
+    let both = Dataset::build(&[all, DatasetOptions::new(other.path(), 64, 16)]).unwrap();
+    assert_eq!((Schedule::new(&both, 1, 4, 1).pictures_per_epoch(), both.notes.len()), (5, 0));
+}
+
+#[test]
+fn a_file_that_is_set_aside_in_one_dataset_is_trained_on_in_none() {
+    let dir = tempfile::tempdir().unwrap();
+    (0..8).for_each(|i| put(dir.path(), &format!("{i}.png"), RgbImage::from_pixel(64, 64, Px([i as u8, 1, 2]))));
+    let at = |resolution: u32, purpose| DatasetOptions { purpose, ..DatasetOptions::new(dir.path(), resolution, 16) };
+    let (aside, plain) = (Purpose::Train { validation: 0.25 }, Purpose::Train { validation: 0.0 });
+    let orders = [[aside, plain], [plain, aside], [aside, Purpose::Regularise { ratio: 1.0 }]];
+    for [first, second] in orders {
+        let dataset = Dataset::build(&[at(64, first), at(48, second)]).unwrap();
+        let of = |wanted: fn(Role) -> bool| -> BTreeSet<&str> {
+            let items = dataset.items.iter().filter(|item| wanted(item.role));
+            items.map(|item| dataset.entries[item.entry].picture.file.as_str()).collect()
+        };
+        let (aside, learned) = (of(|role| role == Role::Validate), of(|role| role != Role::Validate));
+        assert_eq!((aside.len(), learned.len()), (2, 6));
+        assert!(aside.is_disjoint(&learned), "{first:?} {second:?}: {aside:?} {learned:?}");
+        let mut used = BTreeSet::new();
+        let schedule = Schedule::new(&dataset, 1, 4, 1);
+        for step in 0..2 * schedule.steps_per_epoch() {
+            used.extend(schedule.step(step).batches.iter().flat_map(|(_, batch)| &batch.items).map(|item| item.item));
+        }
+        assert!(used.iter().all(|item| dataset.items[*item].role != Role::Validate));
+        let note = dataset.notes.iter().find(|note| note.contains("validation")).unwrap();
+        assert!(note.contains("2 pictures") && aside.iter().all(|file| note.contains(file)), "{note}");
+    }
+    // A copy under another name is the same picture.
+    for i in 0..8 {
+        std::fs::copy(dir.path().join(format!("{i}.png")), dir.path().join(format!("copy {i}.png"))).unwrap();
+    }
+    let dataset = build(at(64, Purpose::Train { validation: 0.2 }));
+    let contents = |wanted: fn(Role) -> bool| -> BTreeSet<[u8; 32]> {
+        dataset.entries.iter().filter(|entry| wanted(entry.role)).map(|entry| entry.picture.content).collect()
+    };
+    assert!(contents(|role| role == Role::Validate).is_disjoint(&contents(|role| role != Role::Validate)));
+    let all = Dataset::build(&[at(64, Purpose::Train { validation: 1.0 }), at(48, plain)]).unwrap_err();
+    assert!(format!("{all:#}").contains("nothing to learn"), "{all:#}");
 }
 
 #[test]
