@@ -2,8 +2,11 @@
 
 /// The candidate with the smallest edit distance to `name`, if it is close enough to be what was meant.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = name.chars().count().div_ceil(3).max(2);
-    candidates.into_iter().map(|c| (distance(name, c), c)).min().filter(|(d, _)| *d <= limit).map(|(_, c)| c)
+    let letters = name.chars().count();
+    let limit = letters.div_ceil(3).max(2);
+    // Texts are at least as far apart as their lengths; an endless one is compared to none.
+    let candidates = candidates.into_iter().filter(|c| c.chars().count().abs_diff(letters) <= limit);
+    candidates.map(|c| (distance(name, c), c)).min().filter(|(d, _)| *d <= limit).map(|(_, c)| c)
 }
 
 /// Levenshtein distance in characters.

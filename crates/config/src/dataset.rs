@@ -8,6 +8,7 @@ use crate::scalar::{Flag, Number, Size, Sizes, TextOrFalse, Texts, Whole};
 use crate::section::section;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Serialize, Serializer};
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 section! {
@@ -166,7 +167,7 @@ pub enum BadImages {
 }
 
 /// What pictures are fitted to: width and height in pixels. Written as one number if they are equal, else as `768x1152`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resolution {
     pub width: u32,
     pub height: u32,
@@ -324,17 +325,17 @@ fn colour_code<S: Serializer>([r, g, b]: &[u8; 3], serializer: S) -> std::result
 fn resolutions(key: &str, sizes: Option<Sizes>) -> Result<Vec<Resolution>> {
     let sizes = sizes.map_or(vec![Size::Side(512)], |s| s.0);
     ensure!(!sizes.is_empty(), "{key} is an empty list");
-    let mut seen = Vec::new();
+    let (mut resolutions, mut seen) = (Vec::new(), HashSet::new());
     for size in sizes {
         let (width, height) = match size {
             Size::Side(side) => (side, side),
             Size::Sides(width, height) => (width, height),
         };
         let resolution = Resolution { width: side(key, width)?, height: side(key, height)? };
-        ensure!(!seen.contains(&resolution), "{key}: {width}x{height} is given twice; use num_repeats to weigh a resolution");
-        seen.push(resolution);
+        ensure!(seen.insert(resolution), "{key}: {width}x{height} is given twice; use num_repeats to weigh a resolution");
+        resolutions.push(resolution);
     }
-    Ok(seen)
+    Ok(resolutions)
 }
 
 fn side(key: &str, pixels: u64) -> Result<u32> {

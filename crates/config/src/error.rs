@@ -39,10 +39,10 @@ impl Wrong {
         base::excerpt(&text, 800)
     }
 
-    /// Whether another error is nothing but this one's consequence: it is about a key that could not be read for this reason.
-    pub fn explains(&self, error: &str) -> bool {
+    /// What may be said of a config for no other reason than this error.
+    pub fn consequences(&self) -> Option<Consequences> {
         if matches!(self.kind, Kind::Sentence(_)) {
-            return false;
+            return None;
         }
         // A job's name stands outside of its run.
         let mut roots = vec![meant(self.name.strip_prefix("config.").unwrap_or(&self.name))];
@@ -50,13 +50,26 @@ impl Wrong {
             let near = base::nearest::nearest(key, expected.iter().copied());
             roots.extend(near.map(|near| meant(&dotted(parent(&self.name, key), near))));
         }
-        // Without one of its entries a list may seem empty.
         let list = self.name.strip_suffix(']').and_then(|name| name.rsplit_once('[')).map(|(list, _)| meant(list));
+        Some(Consequences { roots, list })
+    }
+}
+
+/// Errors about keys that could not be read.
+pub(crate) struct Consequences {
+    /// These, and everything below them.
+    roots: Vec<String>,
+    /// Without one of its entries a list may seem empty.
+    list: Option<String>,
+}
+
+impl Consequences {
+    pub fn include(&self, error: &str) -> bool {
         let below = |path: &str, root: &str| {
             let rest = if root.is_empty() { Some(".") } else { path.strip_prefix(root) };
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']) || rest.starts_with("_params"))
         };
-        keys_in(error).iter().any(|path| list.as_deref() == Some(path) || roots.iter().any(|root| below(path, root)))
+        keys_in(error).iter().any(|path| self.list.as_deref() == Some(path) || self.roots.iter().any(|root| below(path, root)))
     }
 }
 
@@ -158,9 +171,12 @@ fn unknown_key(key: &str, section: &str, expected: &[&str]) -> String {
     format!("unknown key `{path}`; the keys here are {}{more}", shown.join(", "))
 }
 
+/// What optimizers and schedules say in front of a setting that they don't know.
+pub(crate) const UNKNOWN: &str = "unknown setting ";
+
 /// The same for a setting that an optimizer or schedule doesn't know; `error` is what it says itself.
 pub(crate) fn with_home(error: String, section: &str) -> String {
-    let key = error.split("unknown setting ").nth(1).and_then(|rest| rest.split([',', ' ']).next());
+    let key = error.split(UNKNOWN).nth(1).and_then(|rest| rest.split([',', ' ']).next());
     let Some(key) = key else { return error };
     match &homes(key, "").into_iter().filter(|home| !home.contains(section)).collect::<Vec<_>>()[..] {
         [] => error,

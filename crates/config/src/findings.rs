@@ -2,14 +2,21 @@
 //! that is wrong, so that a file is mended in one go.
 
 use anyhow::Result;
+use std::collections::HashSet;
 
 /// Letters of an error; without an endless value none has as many.
 const LONGEST: usize = 800;
+
+/// Errors that are kept; what is beyond is counted.
+const MOST: usize = 1000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub notices: Vec<String>,
     wrong: Vec<String>,
+    told: HashSet<String>,
+    /// Errors that are not kept.
+    pub more: usize,
 }
 
 impl Findings {
@@ -33,7 +40,9 @@ impl Findings {
     /// Two sections may stumble over the same key: once is enough. A value that makes an error endless is cut.
     pub fn wrong(&mut self, text: String) {
         let text = base::excerpt(&text, LONGEST);
-        if !self.wrong.contains(&text) {
+        if self.wrong.len() == MOST {
+            self.more += usize::from(!self.told.contains(&text));
+        } else if self.told.insert(text.clone()) {
             self.wrong.push(text);
         }
     }

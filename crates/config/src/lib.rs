@@ -18,6 +18,7 @@ mod places;
 mod qtype;
 mod rates;
 mod reader;
+mod refusal;
 mod scalar;
 mod section;
 mod text;
@@ -62,6 +63,7 @@ pub use network::{NetworkConfig, NetworkType};
 pub use noise::{ContentOrStyle, NoiseConfig, TimestepType};
 pub use optimizer::OnOptimizerChange;
 pub use param_group::{GroupRate, ParamGroup};
+pub use refusal::Refusal;
 pub use run::RunConfig;
 pub use sample::{SampleConfig, SamplePrompt, Sampler};
 pub use save::{Layout, SaveConfig};
@@ -72,7 +74,6 @@ use error::Wrong;
 use findings::Findings;
 use places::Places;
 use std::path::Path;
-use tree::Place;
 
 /// A resolved config, and what a user should know about how it was read.
 #[derive(Clone, Debug)]
@@ -89,9 +90,13 @@ const LARGEST_FILE: u64 = 4_000_000;
 pub fn load(bytes: &[u8], origin: &str, overrides: &[(String, String)]) -> Result<Loaded> {
     let text = text::decode(bytes, origin)?;
     let Read { config, findings, wrong, tree } = read(&text, origin, overrides)?;
+    let more = findings.more;
     match (findings.finish(), &wrong[..]) {
         (Ok(notices), []) => Ok(Loaded { config, notices }),
-        (judged, wrong) => Err(refusal(wrong, &judged.err().unwrap_or_default(), &Places::of(&tree, origin, overrides))),
+        (judged, wrong) => {
+            let places = Places::of(&tree, origin, overrides);
+            Err(Refusal::of(wrong, &judged.err().unwrap_or_default(), more, &places).into())
+        }
     }
 }
 
@@ -118,23 +123,6 @@ fn read(text: &str, origin: &str, overrides: &[(String, String)]) -> Result<Read
     }
     let config = run::resolve(raw, &mut findings);
     Ok(Read { config, findings, wrong, tree })
-}
-
-/// One error for everything that is wrong with a config, each with its place: what can't be read, and what was read and can't be so.
-fn refusal(unread: &[Wrong], judged: &[String], places: &Places) -> anyhow::Error {
-    let caused = |error: &&String| unread.iter().any(|wrong| wrong.explains(error));
-    let judged = judged.iter().filter(|error| unread.len() < reader::MOST && !caused(error));
-    let judged = judged.map(|error| (places.locate(error), error.clone()));
-    let mut errors: Vec<(Place, String)> = unread.iter().map(|wrong| (wrong.place, wrong.text())).chain(judged).collect();
-    errors.sort_by_key(|(place, _)| *place);
-    let located: Vec<String> = errors.iter().map(|(place, text)| format!("{}: {text}", places.show(*place))).collect();
-    match &located[..] {
-        [error] => anyhow::anyhow!("{error}"),
-        errors => {
-            let least = if unread.len() < reader::MOST { "" } else { "at least " };
-            anyhow::anyhow!("{least}{} keys of {} can't be used as they are: {}", errors.len(), places.origin, errors.join("; "))
-        }
-    }
 }
 
 /// Reads a config file; `-` is standard input.

@@ -1,6 +1,6 @@
 //! `train.optimizer` and `train.optimizer_params`. The names, settings and ranges are those of the optimizers' files in `optim`.
 
-use crate::error::with_home;
+use crate::error::{UNKNOWN, with_home};
 use crate::findings::Findings;
 use crate::scalar::Number;
 use anyhow::{Context, Result, bail};
@@ -42,12 +42,20 @@ pub(crate) fn with_values(section: &str, mut params: Map<String, Value>, finding
 }
 
 /// Reads settings whose reader stops at the first that is wrong: without that one it finds the next. What is left of them is read.
+/// Those that it doesn't know, which may be many, are told apart first, each by itself.
 pub(crate) fn settle<T>(
     section: &str,
     mut params: Map<String, Value>,
     read: impl Fn(&Map<String, Value>) -> Result<T>,
     findings: &mut Findings,
 ) -> Result<T> {
+    params.retain(|key, value| {
+        let alone = Map::from_iter([(key.clone(), value.clone())]);
+        let error = read(&alone).err().map(|error| format!("{error:#}")).filter(|error| error.contains(UNKNOWN));
+        let is_known = error.is_none();
+        error.into_iter().for_each(|error| findings.wrong(with_home(error, section)));
+        is_known
+    });
     loop {
         let error = match read(&params) {
             Err(error) if !params.is_empty() => format!("{error:#}"),

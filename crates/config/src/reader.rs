@@ -14,7 +14,7 @@ pub(crate) const MOST: usize = 100;
 pub(crate) fn read<T: DeserializeOwned + Default>(root: &mut Node, wrong: &mut Vec<Wrong>) -> T {
     let mut last = None;
     while wrong.len() < MOST {
-        match T::deserialize(At { node: root, name: String::new(), place: root.place, indices: Vec::new() }) {
+        match T::deserialize(At { node: root, place: root.place, above: None }) {
             Ok(value) => return value,
             Err(failure) => {
                 root.remove(&failure.indices);
@@ -28,19 +28,32 @@ pub(crate) fn read<T: DeserializeOwned + Default>(root: &mut Node, wrong: &mut V
     T::default()
 }
 
-/// A value of the tree, and how it is reached.
+/// A value of the tree, and how it is reached: its name is put together only for errors, since a file is read again after each.
 struct At<'a> {
     node: &'a Node,
-    /// As errors name it.
-    name: String,
     place: Place,
-    indices: Vec<usize>,
+    /// What holds it, and its index there.
+    above: Option<(&'a At<'a>, usize)>,
 }
 
 impl<'a> At<'a> {
-    fn below(&self, index: usize, name: String, place: Place, node: &'a Node) -> At<'a> {
-        let indices = self.indices.iter().copied().chain([index]).collect();
-        At { node, name, place, indices }
+    fn below(&'a self, index: usize, place: Place, node: &'a Node) -> At<'a> {
+        At { node, place, above: Some((self, index)) }
+    }
+
+    fn indices(&self) -> Vec<usize> {
+        let mut indices: Vec<usize> = std::iter::successors(self.above, |(at, _)| at.above).map(|(_, index)| index).collect();
+        indices.reverse();
+        indices
+    }
+
+    /// As errors name it.
+    fn name(&self) -> String {
+        let Some((above, index)) = self.above else { return String::new() };
+        match above.node.entries().get(index) {
+            Some(entry) => dotted(&above.name(), &entry.key),
+            None => format!("{}[{index}]", above.name()),
+        }
     }
 }
 
@@ -63,7 +76,7 @@ impl Failure {
         if self.is_placed {
             return self;
         }
-        Failure { kind: self.kind, is_placed: true, name: at.name.clone(), place: at.place, indices: at.indices.clone() }
+        Failure { kind: self.kind, is_placed: true, name: at.name(), place: at.place, indices: at.indices() }
     }
 }
 
@@ -186,7 +199,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Failure> {
         while let Some(item) = self.items.get(self.next) {
-            let at = self.at.below(self.next, format!("{}[{}]", self.at.name, self.next), item.place, item);
+            let at = self.at.below(self.next, item.place, item);
             self.next += 1;
             if !matches!(item.content, Content::Gone) {
                 return seed.deserialize(at).map(Some);
@@ -206,7 +219,7 @@ impl<'a> Entries<'a> {
     fn current(&self) -> Option<At<'a>> {
         let index = self.next.checked_sub(1)?;
         let entry = self.at.node.entries().get(index)?;
-        Some(self.at.below(index, dotted(&self.at.name, &entry.key), entry.place, &entry.node))
+        Some(self.at.below(index, entry.place, &entry.node))
     }
 }
 

@@ -106,7 +106,11 @@ pub struct SampleConfig {
 impl SampleConfig {
     /// Reads a prompt with inline flags (`a cat --n blurry --w 512 --s 30`); what it leaves out is as in this config.
     pub fn parse_prompt(&self, line: &str) -> Result<SamplePrompt> {
-        let mut prompt = self.prompt_with_defaults(self.seed);
+        self.parse_seeded(line, self.seed)
+    }
+
+    fn parse_seeded(&self, line: &str, seed: u64) -> Result<SamplePrompt> {
+        let mut prompt = self.prompt_with_defaults(seed);
         let whole = || format!("in the sample prompt `{}`", base::excerpt(line, 80));
         let mut parts = format!(" {line}");
         let flags: Vec<(usize, String)> = flag_places(&parts);
@@ -242,8 +246,8 @@ pub(crate) fn resolve(raw: RawSample, trigger: Option<&str>, findings: &mut Find
     }
     let walk = u64::from(raw.walk_seed.is_some_and(|f| f.0));
     for (i, line) in raw.prompts.unwrap_or_default().into_iter().enumerate() {
-        let walking = SampleConfig { seed: config.seed.wrapping_add(walk * config.samples.len() as u64), ..config.clone() };
-        let prompt = walking.parse_prompt(&line).with_context(|| format!("sample.prompts[{i}]"));
+        let seed = config.seed.wrapping_add(walk * config.samples.len() as u64);
+        let prompt = config.parse_seeded(&line, seed).with_context(|| format!("sample.prompts[{i}]"));
         let mut prompt = findings.or(prompt, SamplePrompt::default());
         prompt.prompt = with_trigger(&prompt.prompt, trigger);
         config.samples.push(prompt);

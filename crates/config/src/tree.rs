@@ -1,6 +1,7 @@
 //! A YAML document as a tree of its values, each with its place. Everything that is wrong with a file can be told at once because the
 //! tree can be read again without what was wrong.
 
+use crate::reader::MOST;
 use crate::schema::{WHOLE, properties, real_name};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -162,7 +163,7 @@ impl Node {
         }
     }
 
-    /// Every key that a file gives twice, under one name or under two. One value under two names is no harm.
+    /// Every key that a file gives twice (up to as many as are told), under one name or under two. One value under two names is no harm.
     pub fn clashes(&self) -> (Vec<Clash>, Vec<Vec<usize>>) {
         let (mut clashes, mut repeated) = (Vec::new(), Vec::new());
         self.collect_clashes("", &WHOLE, &mut Vec::new(), &mut clashes, &mut repeated);
@@ -187,6 +188,9 @@ impl Node {
         let entries = self.entries();
         let mut first: HashMap<String, &Entry> = HashMap::new();
         for (i, entry) in entries.iter().enumerate().filter(|(_, entry)| !entry.node.is_gone()) {
+            if clashes.len() >= MOST {
+                return;
+            }
             let meant = real_name(shape, &entry.key);
             indices.push(i);
             let earlier = first.get(&meant).copied();

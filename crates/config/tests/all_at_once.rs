@@ -44,7 +44,7 @@ fn unknown_keys_types_ranges_and_repetitions_are_told_together_each_with_its_pla
     assert_says(
         &message,
         &[
-            "20 keys of c.yaml can't be used as they are: ",
+            "20 keys of c.yaml can't be used as they are:\n",
             "c.yaml:2:1: unknown key `trigger`; the nearest key is `trigger_word`",
             "c.yaml:3:26: `model.low_vram`: expected true or false, found the number 7",
             "c.yaml:6:5: unknown key `datasets[0].caption_extention`; the nearest key is `datasets[0].caption_extension`",
@@ -66,6 +66,19 @@ fn unknown_keys_types_ranges_and_repetitions_are_told_together_each_with_its_pla
             "--set a b=1: `a b` is not a key",
             "--set logging.log_every=: the value is missing",
         ],
+    );
+}
+
+#[test]
+fn each_error_is_a_line_and_none_holds_the_end_of_one() {
+    let text = WRONG.replace("tpu", "\"t\\npu\"") + "\"a\\nb\": 1\n";
+    let message = errors(&text, &[("a b", "1")]);
+    let mut lines = message.lines();
+    assert_eq!(lines.next(), Some("18 keys of c.yaml can't be used as they are:"), "{message}");
+    let lines: Vec<&str> = lines.collect();
+    assert!(
+        lines.len() == 18 && lines.iter().all(|line| line.starts_with("  c.yaml:") || line.starts_with("  --set a b=1: ")),
+        "{message}"
     );
 }
 
@@ -100,7 +113,7 @@ fn what_follows_from_another_error_is_not_told() {
         "[1, 2]\n",
     ] {
         let message = errors(text, &[]);
-        assert!(message.starts_with("c.yaml:") && !message.contains("; c.yaml"), "{message}");
+        assert!(message.starts_with("c.yaml:") && !message.contains('\n'), "{message}");
     }
 }
 
@@ -109,6 +122,10 @@ fn a_file_of_nothing_but_mistakes_is_refused_in_bounded_words() {
     let text: String = (0..5000).map(|i| format!("k{i}: 1\n")).collect();
     let message = errors(&text, &[]);
     assert!(message.starts_with("at least 100 keys of c.yaml") && message.len() < 100_000, "{} letters", message.len());
+    let text: String = (0..500).map(|_| "  - {folder_path: x, num_repeats: 0}\n").collect();
+    let message = errors(&format!("name: a\nmodel: {{name_or_path: m}}\ndatasets:\n{text}"), &[]);
+    assert!(message.starts_with("500 keys of c.yaml") && message.ends_with("\n  … and 400 more"), "{message}");
+    assert_eq!(message.lines().count(), 102);
 }
 
 #[test]

@@ -28,7 +28,13 @@ fn main() -> ExitCode {
     match arguments.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::say_line(format_args!("error: {error:#}"));
+            let text = format!("error: {error:#}");
+            // The lines of this one are its own.
+            if error.is::<config::Refusal>() {
+                output::say(text)
+            } else {
+                output::say_line(text)
+            }
             ExitCode::from(signals::exit_status(&error))
         }
     }

@@ -134,7 +134,7 @@ fn everything_that_is_out_of_range_is_told_at_once_each_with_its_place() {
     assert!(refused_with("train:\n  lr_warmup_steps: -3").starts_with("c.yaml:6:3: in train.lr_scheduler"));
     assert!(refused(&MINIMAL.replace("name_or_path: m", "")).starts_with("c.yaml:2:1: model.name_or_path is missing"));
     assert!(
-        refused("name: a").starts_with("2 keys of c.yaml can't be used as they are: c.yaml: model is missing"),
+        refused("name: a").starts_with("2 keys of c.yaml can't be used as they are:\n  c.yaml: model is missing"),
         "{}",
         refused("name: a")
     );

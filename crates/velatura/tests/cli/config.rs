@@ -46,6 +46,10 @@ fn the_schema_is_json_and_a_config_is_checked_without_its_model() {
     let config = place.config("a", json!({"model": {"name_or_path": "not-here"}, "train": {"xformers": true}}));
     let done = place.run(&["config", "check", &config]).good();
     assert!(done.stderr.contains("train.xformers has no effect"), "{done:?}");
+    let error = place.run(&["config", "check", &config, "--set", "train.lrr=1", "--set", "train.b\nc=1", "--set", "trian=1"]).error();
+    let lines: Vec<&str> = error.lines().collect();
+    assert!(lines.len() == 4 && lines[0].starts_with("3 keys of ") && lines[0].ends_with("can't be used as they are:"), "{error}");
+    assert!(lines[1].starts_with("  --set train.lrr=1: unknown key") && lines[2].starts_with("  --set train.b\\nc=1: "), "{error}");
     let error = place.run(&["config", "check", &config, "--set", "train.lrr=1"]).error();
     assert!(error.contains("train.lrr"), "{error}");
 }

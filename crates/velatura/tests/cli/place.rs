@@ -37,13 +37,16 @@ impl Done {
         self
     }
 
-    /// The one sentence of a process that failed: the last line, and the only one that begins so.
+    /// The error of a process that failed: the end of what it says, and the only line that begins so with those indented behind it.
     #[track_caller]
     pub fn error(&self) -> String {
         assert_eq!(self.status, Some(1), "{}{}", self.stdout, self.stderr);
         assert_eq!(self.stderr.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{}", self.stderr);
-        let last = self.stderr.lines().last().unwrap();
-        last.strip_prefix("error: ").unwrap_or_else(|| panic!("the error is not the last line:\n{}", self.stderr)).to_string()
+        let before: usize = self.stderr.split_inclusive('\n').take_while(|line| !line.starts_with("error: ")).map(str::len).sum();
+        let error = self.stderr[before..].strip_prefix("error: ").unwrap();
+        // An error of several lines has them indented.
+        assert!(error.lines().skip(1).all(|line| line.starts_with("  ")), "the error is not the end:\n{}", self.stderr);
+        error.trim_end().to_string()
     }
 }
 
