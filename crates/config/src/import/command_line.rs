@@ -116,6 +116,7 @@ impl Reader<'_> {
                     self.skip_line();
                 }
                 ';' if self.dialect != Dialect::Batch => self.end(&mut now),
+                '@' if self.dialect == Dialect::PowerShell && now.word.is_none() => self.splat(&mut now),
                 '&' | '|' => self.end(&mut now),
                 '$' if self.dialect != Dialect::Batch => self.variable(&mut now),
                 '%' if self.dialect == Dialect::Batch => self.batch_variable(&mut now),
@@ -151,7 +152,11 @@ impl Reader<'_> {
         now.end_word();
         let command = std::mem::take(&mut now.command);
         match assignment(&command.words, self.dialect) {
-            Some(pairs) => self.variables.extend(pairs),
+            Some(pairs) => {
+                // A list or another object of PowerShell is no text that could be put in.
+                let objects = |value: &str| self.dialect == Dialect::PowerShell && value.starts_with(['[', '@']);
+                self.variables.extend(pairs.into_iter().filter(|(_, value)| !objects(value)));
+            }
             None if command.words.is_empty() => {}
             None => self.done.push(command),
         }
@@ -228,6 +233,23 @@ impl Reader<'_> {
             "" if self.chars.peek() == Some(&'(') => now.command.unknown.push("$(…)".to_string()),
             "" => now.push('$'),
             _ => self.put(now, &name, &format!("${name}")),
+        }
+    }
+
+    /// `@name`, after the `@`: the words of a list, which is filled while the script runs.
+    fn splat(&mut self, now: &mut Current) {
+        let mut shown = String::from("@");
+        while let Some(c) = self.chars.next_if(|c| c.is_ascii_alphanumeric() || *c == '_') {
+            shown.push(c);
+        }
+        match shown.as_str() {
+            // What is passed on to the script.
+            "@args" => {}
+            "@" => now.push('@'),
+            _ => {
+                now.push_text(&shown);
+                now.command.unknown.push(shown);
+            }
         }
     }
 

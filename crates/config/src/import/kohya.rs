@@ -63,9 +63,17 @@ fn keep(native: &mut Native, run: &Settings, [steps, epochs]: [Option<u64>; 2]) 
 
 fn adapter(native: &mut Native, run: &Settings, network: &Settings) {
     let module = run.text("network_module").unwrap_or("networks.lora");
+    // LyCORIS gives convolutions the rank and alpha of the rest where nothing else is said.
+    let is_lycoris = module == "lycoris.kohya";
+    let (rank, alpha) = (run.whole("network_dim").unwrap_or(4), run.number("network_alpha").unwrap_or(1.0));
+    let conv = network.whole("conv_dim").or(is_lycoris.then_some(rank)).filter(|rank| *rank > 0);
     let kind = match (module, network.text("algo")) {
         ("networks.lora", _) | ("lycoris.kohya", None | Some("lora" | "locon")) => {
-            if network.whole("conv_dim").is_some_and(|rank| rank > 0) { "locon" } else { "lora" }
+            if conv.is_some() {
+                "locon"
+            } else {
+                "lora"
+            }
         }
         // What is not supported yet is refused by the config's own check.
         ("lycoris.kohya", Some(algo)) => algo,
@@ -75,13 +83,16 @@ fn adapter(native: &mut Native, run: &Settings, network: &Settings) {
         }
     };
     native.set("network.type", kind);
-    native.set("network.linear", run.whole("network_dim").unwrap_or(4));
-    native.set("network.linear_alpha", run.number("network_alpha").unwrap_or(1.0));
-    if let Some(rank) = network.whole("conv_dim").filter(|rank| *rank > 0) {
+    native.set("network.linear", rank);
+    native.set("network.linear_alpha", alpha);
+    if let Some(rank) = conv {
         native.set("network.conv", rank);
-        native.set("network.conv_alpha", network.number("conv_alpha").unwrap_or(1.0));
+        native.set("network.conv_alpha", network.number("conv_alpha").unwrap_or(if is_lycoris { alpha } else { 1.0 }));
     } else if network.get("conv_alpha").is_some() {
         native.note("--network_args conv_alpha has no effect without conv_dim");
+    }
+    if network.text("preset") == Some("full") {
+        native.note("--network_args preset=full has no effect here: it names what is done without it");
     }
     native.take(NETWORK_ARGS, network);
 }
@@ -101,6 +112,11 @@ fn length(native: &mut Native, run: &Settings) {
     if let Some(end) = run.whole("max_timestep") {
         native.set("train.max_timestep", end.clamp(1, 1000) - 1);
     }
+    native.set("train.gradient_checkpointing", run.is_on("gradient_checkpointing"));
+    if run.get("seed").is_none() {
+        native.note("--seed is not given: sd-scripts then draws one for each run, here it is 42");
+    }
+    native.set("seed", run.whole("seed").unwrap_or(42));
     let tokens = run.whole("max_token_length").filter(|n| *n > 0).unwrap_or(75);
     native.set("train.max_token_length", tokens);
 }

@@ -35,7 +35,7 @@ pub enum Source {
 }
 
 /// sd-scripts' options that more than one of our keys, or another value, comes of: what they are foremost.
-const FOREMOST: [(&str, &str); 32] = [
+const FOREMOST: [(&str, &str); 34] = [
     ("network_dim", "network.linear"),
     ("network_alpha", "network.linear_alpha"),
     ("algo", "network.type"),
@@ -46,6 +46,8 @@ const FOREMOST: [(&str, &str); 32] = [
     ("max_train_epochs", "train.epochs"),
     ("max_token_length", "train.max_token_length"),
     ("max_timestep", "train.max_timestep"),
+    ("gradient_checkpointing", "train.gradient_checkpointing"),
+    ("seed", "seed"),
     ("train_batch_size", "train.batch_size"),
     ("batch_size", "train.batch_size"),
     ("learning_rate", "train.lr"),
@@ -95,7 +97,7 @@ pub fn import(sources: &[Source]) -> Result<Imported> {
     for source in sources {
         match source {
             Source::Words(words) => given.command_words(words, &Place::default())?,
-            Source::Line(line) => given.source(line, "the command", "", &Place::default())?,
+            Source::Line(line) => given.source(line, reading::COMMAND, "", &Place::default())?,
             Source::File(path) => {
                 let origin = if path == Path::new("-") { "standard input".to_string() } else { path.display().to_string() };
                 let content = text::decode(&read(path)?, &origin)?;

@@ -56,7 +56,7 @@ fn folders(native: &mut Native, run: &Settings, pictures: &Settings) -> Vec<Valu
         common(native, &mut entry, pictures);
         mask(native, &mut entry, run, pictures);
         if is_reg {
-            regularise(native, &mut entry, pictures);
+            regularise(native, &mut entry, run, pictures);
         }
         entries.push(Value::Object(entry));
     }
@@ -80,7 +80,7 @@ fn of_file(native: &mut Native, run: &Settings, pictures: &Settings, subset: &Su
     common(native, &mut entry, &settings);
     mask(native, &mut entry, run, &settings);
     if settings.is_on("is_reg") {
-        regularise(native, &mut entry, &settings);
+        regularise(native, &mut entry, run, &settings);
     }
     Value::Object(entry)
 }
@@ -157,14 +157,19 @@ fn mask(native: &mut Native, entry: &mut Map<String, Value>, run: &Settings, set
 }
 
 /// A set that keeps what the model knows of the class: sd-scripts draws as many of its pictures as there are to learn, and sets none aside.
-fn regularise(native: &mut Native, entry: &mut Map<String, Value>, settings: &Settings) {
+fn regularise(native: &mut Native, entry: &mut Map<String, Value>, run: &Settings, settings: &Settings) {
     entry.insert("is_reg".to_string(), true.into());
     entry.insert("reg_ratio".to_string(), 1.into());
     entry.remove("validation");
-    native.note(
+    let length = if run.whole("max_train_epochs").is_some_and(|epochs| epochs > 0) {
+        "an epoch here shows every picture to learn as often as there, in half as many steps"
+    } else {
+        "the same number of steps shows every picture twice as often, so half of --max_train_steps may do"
+    };
+    native.note(format!(
         "regularisation pictures come beside those to learn in each step, as many of them (reg_ratio: 1), not in steps of their own as in \
-         sd-scripts: the same number of steps shows every picture twice as often, so half of --max_train_steps may do",
-    );
+         sd-scripts: {length}"
+    ));
     if let Some(weight) = settings.number("prior_loss_weight").filter(|weight| *weight != 1.0) {
         native.set("train.reg_weight", weight);
     }

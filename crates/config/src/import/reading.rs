@@ -33,6 +33,9 @@ pub(super) struct DatasetFile {
     pub subsets: Vec<Subset>,
 }
 
+/// What a source is called that is no file.
+pub(super) const COMMAND: &str = "the command";
+
 /// Settings that name a file which is read.
 const FILES: [&str; 2] = ["dataset_config", "sample_prompts"];
 
@@ -176,9 +179,15 @@ impl Given {
                 let script = command.words.get(start.wrapping_sub(1)).map(|word| file_name(word)).unwrap_or_default();
                 check_script(&script, origin)?;
                 if let Some(name) = command.unknown.first() {
-                    bail!("{origin}:{}: the command uses {name}, which the script doesn't set; write its value in its place", command.line);
+                    bail!(
+                        "{origin}:{}: the command uses {name}, whose value only a run of the script would tell; write the value in its place \
+                         (of a list, write the flags that it holds in its place)",
+                        command.line
+                    );
                 }
-                self.words(&command.words[*start..], origin, place)
+                // Words of the terminal have no lines.
+                let at = if origin == COMMAND { origin.to_string() } else { format!("{origin}:{}", command.line) };
+                self.words(&command.words[*start..], &at, place)
             }
             [(first, _), (second, _), ..] => {
                 bail!("{origin} calls a training script in line {} and again in line {}; import them one by one", first.line, second.line)
@@ -189,7 +198,7 @@ impl Given {
     /// The words of a command, from `accelerate launch` or from the first flag on.
     pub fn command_words(&mut self, words: &[String], place: &Place) -> Result<()> {
         let command = Command { line: 1, words: words.to_vec(), unknown: Vec::new() };
-        self.training_command(&[command], "the command", place)
+        self.training_command(&[command], COMMAND, place)
     }
 
     fn words(&mut self, words: &[String], origin: &str, place: &Place) -> Result<()> {

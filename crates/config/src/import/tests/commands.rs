@@ -87,7 +87,8 @@ fn what_is_not_said_is_as_in_sd_scripts() {
     assert!(config.train.train_text_encoder && !config.datasets[0].buckets);
     assert_eq!(config.datasets[0].caption.caption_ext, ["caption"]);
     assert_eq!(config.train.max_token_length, Some(75));
-    noted(&notes, &["--output_name"]);
+    assert_eq!((config.train.gradient_checkpointing, config.seed), (crate::Checkpointing::All(false), 42));
+    noted(&notes, &["--output_name", "--seed is not given"]);
     let (config, _) =
         imported("a.sh", "train_network.py --train_data_dir d --resolution 768,512 --pretrained_model_name_or_path m --enable_bucket");
     let dataset = &config.datasets[0];
@@ -127,6 +128,39 @@ fn flags_that_mean_something_together_are_read_together() {
     assert_eq!(with("--mixed_precision fp16").0.train.dtype, base::DType::F16);
     let buckets = with("--enable_bucket --bucket_no_upscale --loss_type l2 --prior_loss_weight 1").0.datasets.remove(0);
     assert_eq!((buckets.bucket_scheme, buckets.bucket_no_upscale), (crate::BucketScheme::List, true));
+}
+
+/// LyCORIS gives convolutions the ranks of the rest where nothing is said of them, `networks.lora` gives them none.
+#[test]
+fn what_network_args_leave_out_is_as_in_the_module_that_reads_them() {
+    let network = |flags: &str| {
+        let (config, notes) = imported("a.sh", &format!("{TRAIN} --network_alpha 2 {flags}"));
+        ((config.network.conv, config.network.conv_alpha), notes)
+    };
+    assert_eq!(network("--network_module networks.lora").0, (0, 0.0));
+    assert_eq!(network("--network_module networks.lora --network_args conv_dim=8").0, (8, 1.0));
+    assert_eq!(network("--network_module lycoris.kohya").0, (4, 2.0));
+    assert_eq!(network("--network_module lycoris.kohya --network_args algo=locon conv_dim=8").0, (8, 2.0));
+    assert_eq!(network("--network_module lycoris.kohya --network_args conv_dim=0").0, (0, 0.0));
+    let (_, notes) = network("--network_module lycoris.kohya --network_args preset=full");
+    noted(&notes, &["--network_args preset=full has no effect"]);
+}
+
+/// Lists are filled while a script runs, which an import does not do.
+#[test]
+fn a_list_of_powershell_in_a_command_is_named_with_its_line_and_what_to_do() {
+    let flags = TRAIN.strip_prefix("train_network.py").unwrap();
+    for (list, word) in [
+        ("$ext_args = [System.Collections.ArrayList]::new()", "@ext_args"),
+        ("$ext_args = [System.Collections.ArrayList]::new()", "$ext_args"),
+        ("$ext_args = @('--seed=1')", "@ext_args"),
+        ("$ext_args = @('--seed=1')", "$ext_args"),
+        ("", "@ext_args"),
+    ] {
+        let script = format!("{list}\naccelerate launch train_network.py {flags} {word}\n");
+        refused("a.ps1", &script, &["a.ps1:2:", word, "a list", "write the flags that it holds in its place"]);
+    }
+    refused("a.ps1", &format!("\naccelerate launch train_network.py {flags} stray\n"), &["a.ps1:2: `stray` belongs to no flag"]);
 }
 
 #[test]

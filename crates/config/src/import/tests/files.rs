@@ -178,7 +178,12 @@ fn a_set_for_regularisation_is_passed_on_to_the_config() {
     let (config, notes) = imported("a.sh", &format!("{script} --validation_split 0.2"));
     let [learned, class] = config.datasets.as_slice() else { panic!("{:?}", config.datasets) };
     assert_eq!((learned.reg_ratio, learned.validation, class.reg_ratio, class.validation), (0.0, 0.2, 1.0, 0.0));
-    noted(&notes, &["reg_ratio: 1"]);
+    noted(&notes, &["reg_ratio: 1", "half of --max_train_steps"]);
+    for flags in ["--max_train_epochs 3", "--max_train_epochs 3 --max_train_steps 9"] {
+        let (_, notes) = imported("a.sh", &format!("{script} {flags}"));
+        noted(&notes, &["an epoch here shows every picture to learn as often"]);
+        assert!(!notes.iter().any(|note| note.contains("half of --max_train_steps")), "{notes:?}");
+    }
 }
 
 #[test]
