@@ -60,21 +60,38 @@ pub fn read(icc: &[u8]) -> Result<ColorProfile> {
     ColorProfile::new_from_slice(icc).map_err(|error| anyhow::anyhow!("it is damaged ({error})"))
 }
 
+/// Pixels that are brought to sRGB at a time: what stands between the picture and its colours in 8 bits stays small.
+const STRIP: u32 = 1 << 15;
+
 fn convert(image: &DynamicImage, profile: &ColorProfile, layout: Layout) -> Result<Vec<u8>> {
+    let (width, height) = (image.width(), image.height());
+    let is_deep = image.color().bytes_per_pixel() / image.color().channel_count() > 1;
     let (srgb, options) = (ColorProfile::new_srgb(), TransformOptions::default());
-    let values = (image.width() as usize * image.height() as usize) * 3;
-    if image.color().bytes_per_pixel() / image.color().channel_count() > 1 {
-        let source = if layout == Layout::Gray { image.to_luma16().into_raw() } else { image.to_rgb16().into_raw() };
-        let transform = profile.create_transform_16bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
-        let mut out = vec![0; values];
-        transform.transform(&source, &mut out).context("it can't be applied")?;
-        return Ok(out.into_iter().map(eight_bits).collect());
+    let deep =
+        is_deep.then(|| profile.create_transform_16bit(layout, &srgb, Layout::Rgb, options)).transpose().context("no way to sRGB")?;
+    let plain = profile.create_transform_8bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
+    let mut rgb = Vec::with_capacity(width as usize * height as usize * 3);
+    let rows = (STRIP / width.max(1)).max(1);
+    for top in (0..height).step_by(rows as usize) {
+        let strip = image.crop_imm(0, top, width, rows.min(height - top));
+        let values = strip.width() as usize * strip.height() as usize * 3;
+        let is_grey = layout == Layout::Gray;
+        match &deep {
+            Some(transform) => {
+                let source = if is_grey { strip.into_luma16().into_raw() } else { strip.into_rgb16().into_raw() };
+                let mut out = vec![0; values];
+                transform.transform(&source, &mut out).context("it can't be applied")?;
+                rgb.extend(out.into_iter().map(eight_bits));
+            }
+            None => {
+                let source = if is_grey { strip.into_luma8().into_raw() } else { strip.into_rgb8().into_raw() };
+                let at = rgb.len();
+                rgb.resize(at + values, 0);
+                plain.transform(&source, &mut rgb[at..]).context("it can't be applied")?;
+            }
+        }
     }
-    let source = if layout == Layout::Gray { image.to_luma8().into_raw() } else { image.to_rgb8().into_raw() };
-    let transform = profile.create_transform_8bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
-    let mut out = vec![0; values];
-    transform.transform(&source, &mut out).context("it can't be applied")?;
-    Ok(out)
+    Ok(rgb)
 }
 
 /// Does an RGB profile leave a lattice of colours within one level of where they are?

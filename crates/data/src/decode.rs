@@ -40,6 +40,8 @@ pub struct Decoded {
     pub alpha: Option<Vec<u8>>,
     /// What its owner should know: that there are more frames, that its profile is not used.
     pub warnings: Vec<String>,
+    /// Bytes that decoding took at most, with those of the file.
+    pub took: u64,
 }
 
 /// Decodes a whole file, transparent parts over `background`. Every failure is an error that says what is wrong with the file.
@@ -76,12 +78,12 @@ fn decode_as(format: Format, bytes: &[u8], background: [u8; 3]) -> Result<Decode
         Format::Tiff => upright(ImageFormat::Tiff, format, bytes)?,
         Format::WebP => upright(ImageFormat::WebP, format, bytes)?,
     };
-    let Upright { image, icc, mut warnings, room: _room } = stored;
+    let Upright { image, icc, mut warnings, room } = stored;
     let (width, height) = (image.width(), image.height());
     let (mut planes, warning) = colour::planes(image, icc.as_deref());
     warnings.extend(warning);
     flatten(&mut planes, background);
-    Ok(Decoded { rgb: Rgb { width, height, pixels: planes.rgb }, alpha: planes.alpha, warnings })
+    Ok(Decoded { rgb: Rgb { width, height, pixels: planes.rgb }, alpha: planes.alpha, warnings, took: room.wanted + bytes.len() as u64 })
 }
 
 /// Refuses sizes that no picture has; those of others are told in pixels.
@@ -167,11 +169,6 @@ fn refused(format: Format, error: ImageError) -> anyhow::Error {
 /// Bytes that a picture takes while it is decoded: itself, its colours in 8 bits and its alpha.
 pub(crate) fn held(pixels: u64, pixel_bytes: u8) -> u64 {
     pixels * (u64::from(pixel_bytes) + 4)
-}
-
-/// What decoding a usual picture (three channels of 8 bits) of this size takes.
-pub fn bytes(width: u32, height: u32) -> u64 {
-    held(u64::from(width) * u64::from(height), 3)
 }
 
 /// A CMYK picture by its profile; nothing if it is none, or if the profile can't be used (then the usual conversion stays).

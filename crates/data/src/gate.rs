@@ -14,7 +14,10 @@ pub struct Gate {
 /// Room for one picture; given back when dropped.
 pub struct Room<'a> {
     gate: &'a Gate,
+    /// At most the limit.
     bytes: u64,
+    /// What was asked for.
+    pub wanted: u64,
 }
 
 /// The gate that every decoding thread of the process passes.
@@ -25,15 +28,15 @@ impl Gate {
         Gate { limit, held: Mutex::new(0), freed: Condvar::new() }
     }
 
-    /// Waits until there is room for `bytes`. Who holds room must not ask for more: two of that kind would wait for each other.
-    pub fn enter(&self, bytes: u64) -> Room<'_> {
-        let bytes = bytes.min(self.limit);
+    /// Waits until there is room for so many bytes. Who holds room must not ask for more: two of that kind would wait for each other.
+    pub fn enter(&self, wanted: u64) -> Room<'_> {
+        let bytes = wanted.min(self.limit);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         while *held + bytes > self.limit {
             held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
         *held += bytes;
-        Room { gate: self, bytes }
+        Room { gate: self, bytes, wanted }
     }
 }
 

@@ -188,13 +188,13 @@ pub fn mirror(weights: &mut [f32], width: usize) {
     weights.chunks_exact_mut(width).for_each(<[f32]>::reverse);
 }
 
-/// What making the weights of a picture takes beside decoding its mask: the mask's channel, in bytes and in f32.
+/// What making the weights of a picture takes: decoding its mask, and the mask's channel in bytes and in f32.
 pub fn bytes(picture: &Picture, mask: &Mask) -> u64 {
     let source = match mask {
         Mask::Alpha => picture,
         Mask::File(mask) => mask,
     };
-    decode::bytes(source.width, source.height) + 5 * u64::from(source.width) * u64::from(source.height)
+    source.decoding_bytes + 5 * u64::from(source.width) * u64::from(source.height)
 }
 
 /// Luma of Rec. 601.

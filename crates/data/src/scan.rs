@@ -26,6 +26,8 @@ pub struct Picture {
     pub height: u32,
     /// Whether it has an alpha channel.
     pub has_alpha: bool,
+    /// Bytes that decoding it takes at most, with those of the file.
+    pub decoding_bytes: u64,
     /// SHA-256 of the file.
     pub content: [u8; 32],
     pub warning: Option<String>,
@@ -176,7 +178,8 @@ fn examine_picture(path: &Path, file: &str) -> Result<Found> {
     let warning = (!decoded.warnings.is_empty()).then(|| decoded.warnings.join("; "));
     let content = Sha256::digest(&bytes).into();
     let has_alpha = decoded.alpha.is_some();
-    Ok(Found::Picture(Picture { path: path.to_path_buf(), file: file.to_string(), width, height, has_alpha, content, warning }))
+    let (path, file, decoding_bytes) = (path.to_path_buf(), file.to_string(), decoded.took);
+    Ok(Found::Picture(Picture { path, file, width, height, has_alpha, decoding_bytes, content, warning }))
 }
 
 fn absolute(path: &Path) -> String {

@@ -73,7 +73,7 @@ impl Prepared {
         let masks = self.dataset.entries.iter().filter_map(|e| e.mask.as_ref().map(|mask| mask::bytes(&e.picture, mask)));
         let masks: u64 = largest(masks.collect(), rayon::current_num_threads()).iter().sum();
         let threads = rayon::current_num_threads().min(DECODE_AHEAD);
-        let decoding = self.dataset.entries.iter().map(|e| decode::bytes(e.picture.width, e.picture.height));
+        let decoding = self.dataset.entries.iter().map(|e| e.picture.decoding_bytes);
         let decoding = largest(decoding.collect(), threads);
         let most = decoding.first().copied().unwrap_or(0).max(decode::MOST_BYTES);
         let at_once = decoding.iter().sum::<u64>().min(most);

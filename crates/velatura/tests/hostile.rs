@@ -251,12 +251,23 @@ fn decoding_holds_a_few_bytes_for_each_declared_pixel() {
             }
         }
     }
+    let profile = moxcms::ColorProfile::new_display_p3().encode().unwrap();
+    for (name, image, bytes) in [("RGB in P3", &flat, 7), ("RGBA of 16 bits in P3", &deep, 12)] {
+        let mut out = Vec::new();
+        let mut encoder = image::codecs::png::PngEncoder::new(&mut out);
+        image::ImageEncoder::set_icc_profile(&mut encoder, profile.clone()).unwrap();
+        image.write_with_encoder(encoder).unwrap();
+        files.push((name, out, bytes));
+    }
     let pixels = (SIDE * SIDE) as usize;
     let mut beyond = Vec::new();
     for (name, bytes, most) in files {
-        let (decoded, held) = peak(|| data::decode::decode(&bytes, WHITE).map(|decoded| decoded.rgb.width));
+        let (decoded, held) = peak(|| data::decode::decode(&bytes, WHITE).map(|decoded| (decoded.rgb.width, decoded.took)));
         let head = String::from_utf8_lossy(&bytes[..8]).into_owned();
-        assert_eq!(decoded.unwrap_or_else(|error| panic!("{name} {head:?}: {error:#}")), SIDE);
+        let (width, took) = decoded.unwrap_or_else(|error| panic!("{name} {head:?}: {error:#}"));
+        assert_eq!(width, SIDE);
+        // What runs plan with.
+        assert!(held + bytes.len() <= took as usize + 6 * MIB, "{name} {head:?}: {held} of {took}");
         if held > pixels * most + MIB {
             beyond.push(format!("{name} {head:?}: {:.1} bytes for each pixel", held as f64 / pixels as f64));
         }
