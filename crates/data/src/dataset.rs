@@ -8,7 +8,7 @@ use crate::gather::{Candidate, gather};
 use crate::kohya::FolderNames;
 use crate::mask::{self, Mask, MaskOptions, MaskSource, Masks};
 use crate::pixels::{self, Look};
-use crate::scan::{Picture, Rejected, listed};
+use crate::scan::{Picture, Rejected, all_listed, listed};
 use crate::tags;
 use crate::text::Pages;
 use crate::validation;
@@ -221,7 +221,7 @@ impl Dataset {
         check_masks(&self.entries[before..], options, masks.as_ref())?;
         rejected.extend(self.drop_empty_masks(before, options));
         if options.on_bad_image == OnBadImage::Stop && !rejected.is_empty() {
-            bail!("{} can't be used, and bad_images is `stop`: {}", counted(rejected.len(), "file"), listed(&rejected));
+            bail!("{} can't be used, and bad_images is `stop`: {}", counted(rejected.len(), "file"), all_listed(&rejected));
         }
         if self.entries.len() == before {
             bail!("none of its pictures can be used: {}", listed(&rejected));

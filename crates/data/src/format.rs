@@ -92,9 +92,11 @@ fn text(head: &[u8]) -> Kind {
 
 /// Would a person call a file with this extension a picture or a video?
 pub fn is_media_extension(extension: &str) -> bool {
-    const MEDIA: [&str; 34] = [
+    const MEDIA: [&str; 57] = [
         "png", "apng", "jpg", "jpeg", "jpe", "jfif", "webp", "gif", "bmp", "dib", "tif", "tiff", "avif", "heic", "heif", "hif", "jxl",
-        "jp2", "svg", "psd", "ico", "tga", "exr", "hdr", "qoi", "dng", "cr2", "nef", "arw", "mp4", "mov", "webm", "mkv", "avi",
+        "jp2", "svg", "psd", "ico", "tga", "exr", "hdr", "qoi", "dng", "cr2", "nef", "arw", "mp4", "mov", "webm", "mkv", "avi", "m4v",
+        "mpg", "mpeg", "wmv", "pbm", "pgm", "ppm", "pnm", "pam", "pfm", "dds", "xcf", "kra", "jxr", "wdp", "j2k", "jpx", "pcx", "xpm",
+        "eps", "raf", "rw2", "orf",
     ];
     MEDIA.contains(&extension.to_ascii_lowercase().as_str())
 }

@@ -211,12 +211,15 @@ fn nothing(folder: &Path, recursive: bool, scan: &Scan) -> String {
     text
 }
 
-/// Files and what is wrong with them, in one line: the last line of a failed run says why it failed.
+/// All files and what is wrong with them, in one line: the last line of a failed run says why it failed.
+pub(crate) fn all_listed(rejected: &[Rejected]) -> String {
+    rejected.iter().map(|r| format!("{}: {}", r.file, r.reason)).collect::<Vec<_>>().join("; ")
+}
+
+/// The first of them.
 pub(crate) fn listed(rejected: &[Rejected]) -> String {
     const SHOWN: usize = 10;
-    let mut parts: Vec<String> = rejected.iter().take(SHOWN).map(|r| format!("{}: {}", r.file, r.reason)).collect();
-    if rejected.len() > SHOWN {
-        parts.push(format!("and {} more", rejected.len() - SHOWN));
-    }
-    parts.join("; ")
+    let more = rejected.len().saturating_sub(SHOWN);
+    let first = all_listed(&rejected[..rejected.len() - more]);
+    if more > 0 { format!("{first}; and {more} more") } else { first }
 }

@@ -420,6 +420,35 @@ fn what_can_not_be_read_is_counted_in_the_summary_and_listed_by_name() {
     }
 }
 
+#[test]
+fn pictures_of_kinds_that_nothing_here_knows_are_listed_by_their_extension() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("0.png"), encode(&DynamicImage::ImageRgb8(quarters(32, 32)), ImageFormat::Png)).unwrap();
+    let unknown =
+        [("a.pgm", &b"P5\n2 2\n255\n\0\x01\x02\x03"[..]), ("b.DDS", b"DDS \x7c"), ("c.xcf", b"gimp xcf v011\0"), ("d.jxr", b"II\xBC\x01")];
+    for (name, bytes) in unknown {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+    }
+    std::fs::write(dir.path().join("notes.md"), "no picture").unwrap();
+    let summary = Dataset::build(&[options(dir.path())]).unwrap().summary();
+    assert!(summary[0].contains("4 files not used"), "{summary:?}");
+    for (name, _) in unknown {
+        assert!(summary.iter().any(|line| line.starts_with(&format!("not used: {name}: "))), "{summary:?}");
+    }
+}
+
+#[test]
+fn with_bad_images_stop_every_bad_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("good.png"), encode(&DynamicImage::ImageRgb8(quarters(32, 32)), ImageFormat::Png)).unwrap();
+    (0..15).for_each(|i| std::fs::write(dir.path().join(format!("{i:02}.png")), "").unwrap());
+    let mut options = options(dir.path());
+    options.on_bad_image = OnBadImage::Stop;
+    let stopped = format!("{:#}", Dataset::build(&[options]).unwrap_err());
+    let unnamed: Vec<String> = (0..15).map(|i| format!("{i:02}.png")).filter(|name| !stopped.contains(name)).collect();
+    assert!(unnamed.is_empty(), "{unnamed:?} are missing in: {stopped}");
+}
+
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, b| (0..8).fold(crc ^ u32::from(*b), |c, _| if c & 1 == 1 { c >> 1 ^ 0xEDB8_8320 } else { c >> 1 }))
 }

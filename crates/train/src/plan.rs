@@ -153,6 +153,9 @@ impl fmt::Display for Plan {
         writeln!(f, "base model: {}", self.family)?;
         self.summary.iter().try_for_each(|line| writeln!(f, "{}", visible(line)))?;
         self.buckets.iter().try_for_each(|row| writeln!(f, "  {row}"))?;
+        if let Some(asked) = self.config["train"]["batch_size"].as_u64().filter(|asked| *asked > 1) {
+            writeln!(f, "batches hold {:.2} pictures on average (train.batch_size: {asked})", self.mean_batch_size)?;
+        }
         writeln!(f, "adapters: {}, {} trained numbers", counted(self.adapted_modules, "module"), self.trained_parameters)?;
         writeln!(f, "{}, {} an epoch, {:.2} epochs", counted(self.steps, "step"), self.steps_per_epoch, self.epochs)?;
         let rates = &self.learning_rate;

@@ -43,6 +43,9 @@ fn the_planned_steps_pictures_and_memory_are_those_of_the_run() {
     assert!(memory["arenas"].as_array().unwrap().iter().all(|arena| arena["bytes"].as_u64() >= arena["floor_bytes"].as_u64()));
 
     place.run(&["train", &config]).good();
+    let mean = format!("batches hold {:.2} pictures on average", plan["mean_batch_size"].as_f64().unwrap());
+    let text = place.run(&["plan", &config]).good().stdout;
+    assert!(text.contains(&mean), "{mean} is missing in: {text}");
     let rows = place.rows("epochs");
     assert_eq!(plan["steps"], rows.len() as u64);
     assert_eq!(plan["epochs"], 3.0);
