@@ -78,7 +78,7 @@ pub(crate) fn resolve(raw: &RawDataset, section: &str, trigger: Option<&str>, fi
         missing_captions: findings
             .or(missing(&key("missing_captions"), raw.missing_captions.as_deref().unwrap_or("fill")), MissingCaptions::Fill),
         kohya_folders: raw.kohya_folders.map(|f| f.0),
-        trigger_word: run::text(raw.trigger_word.clone()).or(trigger.map(str::to_string)),
+        trigger_word: findings.or(run::read_trigger(&key("trigger_word"), raw.trigger_word.clone()), None).or(trigger.map(str::to_string)),
         default_caption: run::text(raw.default_caption.clone().map(|t| t.0)),
         caption_dropout_rate: findings.or(rate(&key("caption_dropout_rate"), raw.caption_dropout_rate), 0.0),
         shuffle_tokens: flag(raw.shuffle_tokens),

@@ -116,7 +116,7 @@ pub(crate) fn resolve(mut raw: RawRun, findings: &mut Findings) -> RunConfig {
     let training_folder = findings.or(training_folder, PathBuf::new());
     let cache_dir = raw.cache_dir.as_deref().map_or_else(|| Ok(training_folder.join("cache")), |folder| path::read("cache_dir", folder));
     let dump_pixels = text(raw.dump_pixels).map(|folder| path::read("dump_pixels", &folder)).transpose();
-    let trigger_word = text(raw.trigger_word);
+    let trigger_word = findings.or(read_trigger("trigger_word", raw.trigger_word), None);
     if raw.model.is_none() {
         findings.wrong("model is missing: give model.name_or_path".to_string());
     }
@@ -191,6 +191,18 @@ pub(crate) fn text(value: Option<String>) -> Option<String> {
     value.map(|t| t.trim().to_string()).filter(|t| !t.is_empty())
 }
 
+/// A trigger word, which may not be what it is put in place of.
+pub(crate) fn read_trigger(key: &str, word: Option<String>) -> Result<Option<String>> {
+    let word = text(word);
+    if let Some(placeholder) = PLACEHOLDERS.into_iter().find(|placeholder| word.as_ref().is_some_and(|word| word.contains(placeholder))) {
+        bail!("{key}: {placeholder} stands for the trigger word in captions and prompts; write the word itself");
+    }
+    Ok(word)
+}
+
+/// What the trigger word is put in place of in captions and prompts; in paths the second is the run's name.
+const PLACEHOLDERS: [&str; 2] = ["[trigger]", "[name]"];
+
 fn check_kind(kind: Option<&str>) -> Result<()> {
     match kind {
         None | Some("sd_trainer" | "diffusion_trainer" | "ui_trainer") => Ok(()),
@@ -229,7 +241,7 @@ pub(crate) fn check_name(name: &str) -> Result<String> {
     if let Some(bad) = name.chars().find(|c| c.is_control() || "/\\:*?\"<>|".contains(*c)) {
         bail!("name: `{}` can't be used in file names; put folders into training_folder", bad.escape_default());
     }
-    let placeholder = ["[name]", "[trigger]"].into_iter().find(|placeholder| name.contains(placeholder));
+    let placeholder = PLACEHOLDERS.into_iter().find(|placeholder| name.contains(placeholder));
     let variable = || name.match_indices('$').find_map(|(start, _)| path::variable(&name[start..]));
     if let Some(shown) = placeholder.or_else(variable) {
         bail!("name: {shown} can't stand in a name, because nothing is put in its place; write the name itself");

@@ -157,7 +157,10 @@ impl SamplePrompt {
             "m" | "p2" | "n2" | "gr" | "a" | "ref" | "ev" | "frames" | "fps" | "ctrl_img" | "ctrl_idx" | "g" => {
                 bail!("--{flag} is not supported here; --n, --w, --h, --d, --l and --s are")
             }
-            other => bail!("unknown flag --{other}; --n, --w, --h, --d, --l and --s are known"),
+            other => match other.split_once('=') {
+                Some((name, value)) => bail!("--{other} is written --{name} {value}; --n, --w, --h, --d, --l and --s are known"),
+                None => bail!("unknown flag --{other}; --n, --w, --h, --d, --l and --s are known"),
+            },
         }
         Ok(())
     }
@@ -209,13 +212,12 @@ pub(crate) fn check_entry(entry: serde_json::Value) -> Result<()> {
     entry_prompt(raw, SamplePrompt::default()).check()
 }
 
-/// Where ` --name ` stands in a line, and the names.
+/// Where ` --name` stands in a line, and the names. Whatever else stands behind the name belongs to it, for it to be refused.
 fn flag_places(line: &str) -> Vec<(usize, String)> {
     line.match_indices(" --")
         .filter_map(|(start, _)| {
-            let name: String = line[start + 3..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-            let ends = line[start + 3 + name.len()..].chars().next().is_none_or(char::is_whitespace);
-            (!name.is_empty() && ends).then_some((start, name))
+            let name: String = line[start + 3..].chars().take_while(|c| !c.is_whitespace()).collect();
+            name.starts_with(|c: char| c.is_alphanumeric()).then_some((start, name))
         })
         .collect()
 }

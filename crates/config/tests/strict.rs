@@ -204,3 +204,38 @@ fn long_prompts_and_odd_folder_names_are_texts_like_any_other() {
     }
     refused(MINIMAL.replace("name: a", &format!("name: {}", "长".repeat(80))), &["name", "240 bytes"]);
 }
+
+#[test]
+fn quoted_numbers_are_refused_in_the_settings_of_optimizers_and_schedules_too() {
+    refused_with("train: {optimizer_params: {eps: '1e-8'}}", &["train.optimizer_params", "eps", "\"1e-8\"", "without quotes"]);
+    refused_with("train: {optimizer_params: {betas: ['0.9', 0.99]}}", &["train.optimizer_params", "betas", "without quotes"]);
+    refused_with(
+        "train: {lr_scheduler: cosine_with_restarts, lr_scheduler_params: {num_cycles: '3'}}",
+        &["train.lr_scheduler_params", "num_cycles", "without quotes"],
+    );
+    refused_with("train: {optimizer: prodigy, optimizer_params: {decouple: 'true'}}", &["train.optimizer_params", "decouple"]);
+}
+
+#[test]
+fn what_looks_like_a_flag_of_a_prompt_is_one_or_is_refused() {
+    for line in
+        ["a --heigth 64", "a --height=64", "a --h=64", "a --aspect-ratio 3", "a --no-humans", "a --q 3", "a --w 64 --foo_bar", "--x a"]
+    {
+        refused_with(&format!("sample: {{prompts: ['{line}']}}"), &["sample.prompts[0]", "--n, --w, --h, --d, --l and --s"]);
+    }
+    let prompt = |line: &str| read(&format!("{MINIMAL}sample: {{prompts: ['{line}']}}\n")).config.sample.samples.remove(0);
+    let read = prompt("a --height 64 --n b -- c");
+    assert_eq!((read.prompt.as_str(), read.neg.as_str(), read.height), ("a", "b -- c", 64));
+    assert_eq!(prompt("a well--known cat - 5 --- d").prompt, "a well--known cat - 5 --- d");
+}
+
+#[test]
+fn a_placeholder_is_no_trigger_word() {
+    for word in ["[name]", "[trigger]", "a [trigger]"] {
+        refused_with(&format!("trigger_word: '{word}'"), &["trigger_word: ", "write the word itself"]);
+        let text = format!("name: a\nmodel: {{name_or_path: m}}\ndatasets:\n  - {{folder_path: /imgs, trigger_word: '{word}'}}\n");
+        let error = format!("{:#}", load(text.as_bytes(), "c.yaml", &[]).unwrap_err());
+        assert!(error.contains("datasets[0].trigger_word"), "{error}");
+    }
+    assert_eq!(read(&format!("{MINIMAL}trigger_word: '[v]'\n")).config.trigger_word.as_deref(), Some("[v]"));
+}

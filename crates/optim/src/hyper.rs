@@ -62,7 +62,7 @@ impl<'a> Hyper<'a> {
                 self.note(keys, json!(number));
                 Ok(Some(number))
             }
-            _ => bail!("{}: {key} is {value}, must be {}", self.owner, bounds.text),
+            _ => bail!("{}: {key} is {}, must be {}", self.owner, shown(value), bounds.text),
         }
     }
 
@@ -78,7 +78,9 @@ impl<'a> Hyper<'a> {
             None => default,
             Some((key, value)) => {
                 let whole = number(value).filter(|v| v.fract() == 0.0 && (least as f64..=most as f64).contains(v));
-                let Some(whole) = whole else { bail!("{}: {key} is {value}, must be a whole number from {least} to {most}", self.owner) };
+                let Some(whole) = whole else {
+                    bail!("{}: {key} is {}, must be a whole number from {least} to {most}", self.owner, shown(value))
+                };
                 whole as u64
             }
         };
@@ -118,7 +120,9 @@ impl<'a> Hyper<'a> {
                 let list: Option<Vec<f64>> = value.as_array().and_then(|list| list.iter().map(number).collect());
                 let list = list.filter(|list| list.iter().all(|v| (bounds.holds)(*v)));
                 let list: Option<[f64; N]> = list.and_then(|list| list.try_into().ok());
-                let Some(list) = list else { bail!("{}: {key} is {value}, must be a list of {N}, each {}", self.owner, bounds.text) };
+                let Some(list) = list else {
+                    bail!("{}: {key} is {}, must be a list of {N}, each {}", self.owner, shown(value), bounds.text)
+                };
                 list
             }
         };
@@ -152,9 +156,15 @@ impl<'a> Hyper<'a> {
     }
 }
 
-/// YAML 1.2 reads `1e-4` (no dot) as text; every peer accepts it as a number.
 fn number(value: &Value) -> Option<f64> {
-    value.as_f64().or_else(|| value.as_str().and_then(|text| text.parse().ok())).filter(|number| number.is_finite())
+    value.as_f64().filter(|number| number.is_finite())
+}
+
+/// A value for an error: a number in quotes is a text, as everywhere in a config.
+fn shown(value: &Value) -> String {
+    let is_number = |value: &Value| value.as_str().is_some_and(|text| text.trim().parse::<f64>().is_ok());
+    let quoted = is_number(value) || value.as_array().is_some_and(|items| items.iter().any(is_number));
+    if quoted { format!("{value} (numbers are written without quotes)") } else { value.to_string() }
 }
 
 /// `bitsandbytes.optim.AdamW8bit` and `adamw_8bit` are the same to users.
@@ -203,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_settings_come_back_with_their_defaults_under_their_first_names() {
-        let given = map(r#"{"wd": "1e-4", "word": "Green", "steps": 3}"#);
+        let given = map(r#"{"wd": 1e-4, "word": "Green", "steps": 3}"#);
         let mut hyper = Hyper::new("optimizer adamw", &given);
         assert_eq!(hyper.number(&["weight_decay", "wd"], 0.0, NOT_NEGATIVE).unwrap(), 1e-4);
         assert_eq!(hyper.choice(&["word"], &["blue", "green"]).unwrap(), "green");
