@@ -47,7 +47,7 @@ impl Wrong {
         // A job's name stands outside of its run.
         let mut roots = vec![meant(self.name.strip_prefix("config.").unwrap_or(&self.name))];
         if let Kind::Key(key, expected) = &self.kind {
-            let near = base::nearest::nearest(key, expected.iter().copied());
+            let near = crate::hints::meant_by(key, expected).or_else(|| base::nearest::nearest(key, expected.iter().copied()));
             roots.extend(near.map(|near| meant(&dotted(parent(&self.name, key), near))));
         }
         let list = self.name.strip_suffix(']').and_then(|name| name.rsplit_once('[')).map(|(list, _)| meant(list));
@@ -141,14 +141,28 @@ fn in_our_words(text: String) -> String {
     rows.iter().find(|(sign, _)| text.contains(sign)).map_or(text, |(_, ours)| ours.to_string())
 }
 
-fn unknown_key(key: &str, section: &str, expected: &[&str]) -> String {
+fn unknown_key(key: &str, section: &str, expected: &'static [&'static str]) -> String {
     if key.is_empty() {
         return "a key is empty (`~` and `null` are empty as well): write its name in front of the `:`, in quotes if it is null"
             .to_string();
     }
     let path = dotted(section, &base::excerpt(key, 80));
     let near = base::nearest::nearest(key, expected.iter().copied());
+    // Of a job: what is around the run.
+    if expected.contains(&"process") || expected.contains(&"config") {
+        return match properties(&WHOLE).contains_key(key) {
+            true => format!("unknown key `{path}`; it belongs under `config.process[0]`"),
+            false => match near {
+                Some(near) => format!("unknown key `{path}`; the nearest key is `{}`", dotted(section, near)),
+                None => format!("unknown key `{path}`; the keys here are {}", expected.join(", ")),
+            },
+        };
+    }
     let homes = homes(key, section);
+    if let Some(ours) = crate::hints::meant_by(key, expected) {
+        let homes = if homes.is_empty() { String::new() } else { format!(", or it belongs {}", base::words::either(&homes)) };
+        return format!("unknown key `{path}`; `{}` is meant{homes}", dotted(section, ours));
+    }
     if let (Some(ours), []) = (crate::import::native_name(key), &homes[..]) {
         return format!("unknown key `{path}`; that is sd-scripts' name of `{ours}`");
     }

@@ -10,6 +10,7 @@
 mod checkpointing;
 mod error;
 mod findings;
+mod hints;
 mod job;
 mod older;
 mod overrides;

@@ -156,12 +156,18 @@ pub(crate) fn resolve(raw: RawModel, findings: &mut Findings) -> ModelConfig {
     }
 }
 
+/// The families that can be trained, and what else they are called.
+const ARCHES: [(&str, &[&str]); 2] = [("sd1", &["sd", "sd15", "sd1.5", "sd_1.5"]), ("sd2", &["sd20", "sd21", "sd2.0", "sd2.1"])];
+
 fn arch(arch: Option<String>, is_v2: bool) -> Result<Option<String>> {
-    match (run::text(arch), is_v2) {
-        (Some(arch), true) if !arch.starts_with("sd2") => bail!("model.arch: {arch} contradicts model.is_v2: true"),
-        (None, true) => Ok(Some("sd2".to_string())),
-        (arch, _) => Ok(arch),
-    }
+    let Some(name) = run::text(arch) else { return Ok(is_v2.then(|| "sd2".to_string())) };
+    let lower = name.to_lowercase();
+    let family = ARCHES.iter().find(|(family, others)| *family == lower || others.contains(&&*lower)).map(|(family, _)| *family);
+    let family = family.with_context(|| {
+        format!("model.arch: {name} is not supported by this version; sd1 and sd2 are (leave it out: the family is read from the model)")
+    })?;
+    ensure!(!is_v2 || family == "sd2", "model.arch: {name} contradicts model.is_v2: true");
+    Ok(Some(family.to_string()))
 }
 
 fn clip_skip(skip: Option<Whole>) -> Result<usize> {

@@ -68,7 +68,13 @@ pub(crate) fn refuse(value: Option<&Value>, section: &str, key: &str, neutral: &
             Some(Value::Number(_)) if !value.is_number() => ", which is no number,",
             _ => "",
         };
-        findings.wrong(format!("{}: {value}{kind} is not supported yet; remove the key", dotted(section, key)));
+        let path = dotted(section, key);
+        // Without the key it would be the same model.
+        let is_family = section == "model" && key.starts_with("is_") && kind.is_empty();
+        findings.wrong(match is_family {
+            true => format!("{path}: {value}: that family of models is not supported yet; SD 1.x and 2.x are"),
+            false => format!("{path}: {value}{kind} is not supported yet; remove the key"),
+        });
     }
 }
 

@@ -163,6 +163,7 @@ fn what_is_refused_for_its_structure_is_wrong_by_the_schema_and_the_other_way_ro
             ": expected ",
             "is negative; give a whole",
             "is not supported yet; remove the key",
+            "that family of models is not supported yet",
             "none of auto, true, false",
         ];
         structural.iter().any(|sign| error.contains(sign)).then_some(error)

@@ -71,11 +71,9 @@ impl Model {
 fn check_arch(config: &ModelConfig, family: Family, path: &Path) -> Result<()> {
     let Some(arch) = config.arch.as_deref() else { return Ok(()) };
     let wanted = match arch {
-        "sd" | "sd1" | "sd15" | "sd1.5" | "sd_1.5" => Family::Sd1,
-        "sd2" | "sd20" | "sd21" | "sd2.0" | "sd2.1" => Family::Sd2,
-        other => {
-            bail!("model.arch: {other} is not supported by this version; sd1 and sd2 are (leave it out: the family is read from the file)")
-        }
+        "sd1" => Family::Sd1,
+        "sd2" => Family::Sd2,
+        other => bail!("model.arch: {other} is not supported by this version"),
     };
     ensure!(wanted == family, "model.arch is {arch}, but {} is {}", path.display(), family.describe());
     Ok(())

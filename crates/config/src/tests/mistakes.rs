@@ -301,3 +301,56 @@ fn mangled_files_are_errors_not_panics() {
     let bomb = format!("a: &a [x,x,x,x,x,x,x,x]\n{}", (0..30).map(|i| format!("b{i}: &b{i} [*a,*a,*a,*a]\n")).collect::<String>());
     assert!(load(bomb.as_bytes(), "c.yaml", &[]).is_err());
 }
+
+#[test]
+fn names_of_other_tools_and_of_other_case_are_told_as_the_key_of_the_same_section() {
+    for (text, hint) in [
+        (
+            "train: {warmup_steps: 1}",
+            "`train.warmup_steps`; `train.lr_warmup_steps` is meant, or it belongs under `train.optimizer_params`",
+        ),
+        ("train: {STEPS: 1}", "`train.STEPS`; `train.steps` is meant"),
+        ("train: {grad_accum: 1}", "`train.gradient_accumulation` is meant"),
+        ("train: {max_steps: 1}", "`train.steps` is meant"),
+        ("train: {num_epochs: 1}", "`train.epochs` is meant"),
+        ("sample: {steps: 1}", "`sample.sample_steps` is meant, or it belongs under `train`"),
+        ("sample: {samples: [{steps: 1}]}", "`sample.samples[0].sample_steps` is meant"),
+        ("sample: {negative_prompt: x}", "`sample.neg` is meant"),
+        ("sample: {cfg: 1}", "`sample.guidance_scale` is meant"),
+        ("sample: {Prompts: [x]}", "`sample.prompts` is meant"),
+        ("network: {r: 1}", "`network.linear` is meant"),
+        ("network: {lora_alpha: 1}", "`network.linear_alpha` is meant"),
+        ("Network: {rank: 1}", "`network` is meant"),
+    ] {
+        assert_says(&refused_with(text), &[hint]);
+    }
+    assert_says(&refused(&MINIMAL.replace("/imgs", "/imgs\n    repeats: 2")), &["`datasets[0].num_repeats` is meant"]);
+}
+
+#[test]
+fn sections_of_a_run_outside_of_a_jobs_process_are_told_where_they_belong() {
+    let job = "job: extension\nconfig:\n  name: a\n  process:\n    - model: {name_or_path: m}\n      datasets: [{folder_path: x}]\n";
+    assert_says(
+        &refused(&format!("{job}train: {{steps: 1}}\n")),
+        &["c.yaml:7:1: unknown key `train`; it belongs under `config.process[0]`"],
+    );
+    let inside = job.replace("  name: a\n", "  name: a\n  network: {linear: 4}\n");
+    assert_says(&refused(&inside), &["c.yaml:4:3: unknown key `config.network`; it belongs under `config.process[0]`"]);
+}
+
+#[test]
+fn a_family_of_models_that_is_not_supported_is_told_with_its_place() {
+    for key in ["is_xl", "is_flux", "is_v3"] {
+        let message = refused(&MINIMAL.replace("name_or_path: m", &format!("name_or_path: m, {key}: true")));
+        assert_says(&message, &["c.yaml:2:26: ", "that family of models is not supported yet", "SD 1.x and 2.x are"]);
+        assert!(!message.contains("remove the key"), "{message}");
+    }
+    for arch in ["sdxl", "flux", "sd1x", "[sd1]"] {
+        let message = refused(&MINIMAL.replace("name_or_path: m", &format!("name_or_path: m, arch: {arch}")));
+        assert_says(&message, &["c.yaml:2:26: ", "model.arch"]);
+    }
+    for (arch, family) in [("sd15", "sd1"), ("SD1", "sd1"), ("sd", "sd1"), ("sd2.1", "sd2")] {
+        let config = read(&MINIMAL.replace("name_or_path: m", &format!("name_or_path: m, arch: {arch}"))).config;
+        assert_eq!(config.model.arch.as_deref(), Some(family));
+    }
+}
