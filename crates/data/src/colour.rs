@@ -108,14 +108,35 @@ fn is_srgb(profile: &ColorProfile) -> Result<bool> {
 
 /// A JPEG in CMYK or YCCK, by its own CMYK profile: `[height, width, 3]` in sRGB.
 pub fn cmyk_jpeg(bytes: &[u8], profile: &ColorProfile) -> Result<Vec<u8>> {
-    let inks = inks(bytes)?;
+    from_inks(&inks(bytes)?, profile)
+}
+
+/// Four inks by their profile, 255 is full ink, to three colours of sRGB.
+pub fn from_inks(inks: &[u8], profile: &ColorProfile) -> Result<Vec<u8>> {
     let options = TransformOptions::default();
     // Four channels of ink share the layout of four channels of light.
     let transform =
         profile.create_transform_8bit(Layout::Rgba, &ColorProfile::new_srgb(), Layout::Rgb, options).context("no way to sRGB")?;
     let mut out = vec![0; inks.len() / 4 * 3];
-    transform.transform(&inks, &mut out).context("it can't be applied")?;
+    transform.transform(inks, &mut out).context("it can't be applied")?;
     Ok(out)
+}
+
+/// The same in 16 bits.
+pub fn from_deep_inks(inks: &[u16], profile: &ColorProfile) -> Result<Vec<u16>> {
+    let options = TransformOptions::default();
+    let transform =
+        profile.create_transform_16bit(Layout::Rgba, &ColorProfile::new_srgb(), Layout::Rgb, options).context("no way to sRGB")?;
+    let mut out = vec![0; inks.len() / 4 * 3];
+    transform.transform(inks, &mut out).context("it can't be applied")?;
+    Ok(out)
+}
+
+/// From luma and colour differences to light, by JFIF's equations.
+pub fn jfif(pixel: [u8; 3]) -> [u8; 3] {
+    let [y, cb, cr] = pixel.map(f32::from);
+    let light = [y + 1.402 * (cr - 128.0), y - 0.344_136 * (cb - 128.0) - 0.714_136 * (cr - 128.0), y + 1.772 * (cb - 128.0)];
+    light.map(|value| value.round().clamp(0.0, 255.0) as u8)
 }
 
 /// `[height, width, 4]` of cyan, magenta, yellow and black; 255 is full ink. Files hold them inverted, as Adobe does.
@@ -132,10 +153,9 @@ fn inks(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut values = decoder.decode().map_err(damaged)?;
     for pixel in values.chunks_exact_mut(4) {
         if space == ColorSpace::YCCK {
-            let [y, cb, cr] = [pixel[0], pixel[1], pixel[2]].map(f32::from);
-            // JFIF's equations give red, green, blue; Adobe's inverted cyan, magenta, yellow are 255 minus them.
-            let light = [y + 1.402 * (cr - 128.0), y - 0.344_136 * (cb - 128.0) - 0.714_136 * (cr - 128.0), y + 1.772 * (cb - 128.0)];
-            (0..3).for_each(|c| pixel[c] = 255 - light[c].round().clamp(0.0, 255.0) as u8);
+            // Light is 255 minus Adobe's inverted cyan, magenta, yellow.
+            let light = jfif([pixel[0], pixel[1], pixel[2]]);
+            (0..3).for_each(|c| pixel[c] = 255 - light[c]);
         }
         pixel.iter_mut().for_each(|v| *v = 255 - *v);
     }

@@ -4,11 +4,11 @@
 //! declared size is checked before anything is allocated.
 
 use crate::colour::{self, flatten};
-use crate::format::{Format, Kind, is_cut_short, several_pages, sniff};
+use crate::format::{Format, Kind, is_cut_short, sniff};
 pub use crate::gate::LIMIT as MOST_BYTES;
 
 use crate::gate::{DECODING, Room};
-use crate::{avif, gif, jpeg, jxl, png};
+use crate::{avif, gif, jpeg, jxl, png, tiff};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::codecs::webp::WebPDecoder;
 use image::error::UnsupportedErrorKind;
@@ -75,7 +75,7 @@ fn decode_as(format: Format, bytes: &[u8], background: [u8; 3]) -> Result<Decode
         Format::Gif => upright(ImageFormat::Gif, format, bytes)?,
         Format::Jpeg => upright(ImageFormat::Jpeg, format, bytes)?,
         Format::Png => upright(ImageFormat::Png, format, bytes)?,
-        Format::Tiff => upright(ImageFormat::Tiff, format, bytes)?,
+        Format::Tiff => tiff::read(bytes)?,
         Format::WebP => upright(ImageFormat::WebP, format, bytes)?,
     };
     let Upright { image, icc, mut warnings, room } = stored;
@@ -114,9 +114,7 @@ fn upright(codec: ImageFormat, format: Format, bytes: &[u8]) -> Result<Upright> 
     decoder.set_limits(limits(pixels, 2 * u64::from(decoder.color_type().bytes_per_pixel()))).map_err(refused)?;
     let passes = if format == Format::Jpeg { jpeg::pass_bytes(bytes) * pixels } else { 0 };
     let pixel_bytes = decoder.color_type().bytes_per_pixel();
-    // A TIFF is whole twice when it is decoded.
-    let twice = if format == Format::Tiff { 2 * u64::from(pixel_bytes) * pixels } else { 0 };
-    let room = DECODING.enter(twice.max(held(pixels, pixel_bytes) + passes));
+    let room = DECODING.enter(held(pixels, pixel_bytes) + passes);
     if format == Format::Jpeg {
         jpeg::check(bytes)?;
     }
@@ -196,9 +194,7 @@ fn frames(format: Format, bytes: &[u8]) -> Vec<String> {
         Format::Gif => gif::has_second_frame(bytes),
         _ => false,
     };
-    let pages = format == Format::Tiff && several_pages(bytes).unwrap_or(false);
-    let animated = animated.then(|| "animated: only the first frame is used".to_string());
-    animated.into_iter().chain(pages.then(|| "it has several pages: only the first is used".to_string())).collect()
+    animated.then(|| "animated: only the first frame is used".to_string()).into_iter().collect()
 }
 
 /// Reads a picture file and decodes it; the error names the file.

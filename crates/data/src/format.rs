@@ -49,7 +49,7 @@ pub fn sniff(head: &[u8]) -> Kind {
         [0xFF, 0xD8, 0xFF, ..] => picture(Format::Jpeg),
         [b'G', b'I', b'F', b'8', ..] => picture(Format::Gif),
         [b'B', b'M', _, _, _, _, 0, 0, 0, 0, ..] => picture(Format::Bmp),
-        [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => picture(Format::Tiff),
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => picture(Format::Tiff),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => picture(Format::WebP),
         [a, b, c, d, b'f', b't', b'y', b'p', brands @ ..] => iso_media([*a, *b, *c, *d], brands),
         [0xFF, 0x0A, ..] | [0, 0, 0, 0x0C, b'J', b'X', b'L', b' ', ..] => picture(Format::JpegXl),
@@ -118,19 +118,6 @@ pub fn describe_unknown(head: &[u8]) -> &'static str {
 /// Is a WebP file shorter than it says? Its decoder might not notice.
 pub fn is_cut_short(format: Format, bytes: &[u8]) -> bool {
     format == Format::WebP && !riff_is_whole(bytes)
-}
-
-/// Does a TIFF file list another picture after its first? Nothing if it is too short to say.
-pub fn several_pages(bytes: &[u8]) -> Option<bool> {
-    let little = bytes.first()? == &b'I';
-    let number = |at: usize, length: usize| {
-        let digits = bytes.get(at..at.checked_add(length)?)?.iter();
-        let add = |sum: usize, digit: &u8| sum << 8 | usize::from(*digit);
-        Some(if little { digits.rev().fold(0, add) } else { digits.fold(0, add) })
-    };
-    let first = number(4, 4)?;
-    let fields = number(first, 2)?;
-    Some(number(first + 2 + 12 * fields, 4)? != 0)
 }
 
 fn riff_is_whole(bytes: &[u8]) -> bool {

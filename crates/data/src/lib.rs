@@ -39,6 +39,7 @@ mod samples;
 pub mod scan;
 pub mod tags;
 pub mod text;
+mod tiff;
 mod validation;
 
 pub use batch::{Batch, BatchItem, Schedule, Step};

@@ -108,6 +108,18 @@ pub fn admit(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Width and height.
+pub fn size(bytes: &[u8]) -> Option<(u16, u16)> {
+    let mut at = 0;
+    while let Some((marker, segment)) = segment(bytes, &mut at) {
+        if matches!(marker, 0xC0..=0xC2) {
+            let [_, h1, h0, w1, w0] = *segment.first_chunk()?;
+            return Some((u16::from_be_bytes([w1, w0]), u16::from_be_bytes([h1, h0])));
+        }
+    }
+    None
+}
+
 /// Bytes for each pixel that reading a file takes beside its picture: coefficients, where several passes make the picture, and what
 /// [`check`] knows of them.
 pub fn pass_bytes(bytes: &[u8]) -> u64 {
