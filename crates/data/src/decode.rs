@@ -54,7 +54,24 @@ pub fn decode(bytes: &[u8], background: [u8; 3]) -> Result<Decoded> {
     ensure!(!is_cut_short(format, bytes), "cut short: the end of the picture is missing");
     // The decoders are other people's code fed with other people's files: what they get wrong is that file's error.
     let decoded = catch_unwind(AssertUnwindSafe(|| decode_as(format, bytes, background)));
-    decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed on it (a damaged {} file?)", format.name())))
+    let decoded = decoded.unwrap_or_else(|_| Err(anyhow!("the decoder failed on it (a damaged {} file?)", format.name())));
+    // What they say may hold whatever is in the file, at any length.
+    let mut decoded = decoded.map_err(|error| anyhow!(in_few_words(format!("{error:#}"))))?;
+    decoded.warnings = decoded.warnings.into_iter().map(in_few_words).collect();
+    Ok(decoded)
+}
+
+/// The beginning of a text that is too long to be read, and its end, which says what to do.
+fn in_few_words(text: String) -> String {
+    const MOST: usize = 300;
+    const END: usize = 60;
+    let count = text.chars().count();
+    if count <= MOST {
+        return text;
+    }
+    let head: String = text.chars().take(MOST - END).collect();
+    let tail: String = text.chars().skip(count - END).collect();
+    format!("{head} … {tail}")
 }
 
 /// A picture turned upright, in the colours that its file is written in.
@@ -82,6 +99,9 @@ fn decode_as(format: Format, bytes: &[u8], background: [u8; 3]) -> Result<Decode
     let (width, height) = (image.width(), image.height());
     let (mut planes, warning) = colour::planes(image, icc.as_deref());
     warnings.extend(warning);
+    if planes.alpha.as_ref().is_some_and(|alpha| alpha.iter().all(|alpha| *alpha == 0)) {
+        warnings.push("it is transparent everywhere: nothing of it shows".to_string());
+    }
     flatten(&mut planes, background);
     Ok(Decoded { rgb: Rgb { width, height, pixels: planes.rgb }, alpha: planes.alpha, warnings, took: room.wanted + bytes.len() as u64 })
 }
@@ -120,10 +140,8 @@ fn upright(codec: ImageFormat, format: Format, bytes: &[u8]) -> Result<Upright> 
     }
     let orientation = orientation(format, bytes, &mut decoder);
     let icc = decoder.icc_profile().ok().flatten();
-    let mut warnings = frames(format, bytes);
-    if icc.is_none() && format == Format::Png && png::chunk(bytes, *b"iCCP").is_some() {
-        warnings.push("its colour profile is not used: it is damaged".to_string());
-    }
+    let (icc, warning) = if format == Format::Png { png::profile(bytes, icc)? } else { (icc, None) };
+    let warnings = frames(format, bytes).into_iter().chain(warning).collect();
     let printed = icc.as_deref().filter(|_| format == Format::Jpeg).and_then(|icc| of_cmyk(bytes, icc, (width, height)));
     let (mut image, icc) = match printed {
         Some(image) => (image, None),
@@ -176,13 +194,16 @@ fn of_cmyk(bytes: &[u8], icc: &[u8], (width, height): (u32, u32)) -> Option<Dyna
     RgbImage::from_raw(width, height, rgb).map(DynamicImage::ImageRgb8)
 }
 
-/// How the stored picture has to be turned. In PNG files the block may stand behind the pixels, where the decoder doesn't look.
+/// How the stored picture has to be turned. In PNG files the block may stand behind the pixels, where the decoder doesn't look, and
+/// it knows only numbers of two bytes.
 fn orientation(format: Format, bytes: &[u8], decoder: &mut impl ImageDecoder) -> Orientation {
     let found = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    if found == Orientation::NoTransforms && format == Format::Png {
-        return png::chunk(bytes, *b"eXIf").and_then(Orientation::from_exif_chunk).unwrap_or(found);
+    if found != Orientation::NoTransforms {
+        return found;
     }
-    found
+    // An EXIF block is a TIFF file without a picture.
+    let exif = if format == Format::Png { png::chunk(bytes, *b"eXIf").map(<[u8]>::to_vec) } else { decoder.exif_metadata().ok().flatten() };
+    exif.and_then(|exif| tiff::orientation(&exif)).unwrap_or(found)
 }
 
 /// Warnings about what comes after the first frame.

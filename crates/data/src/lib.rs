@@ -15,6 +15,7 @@ pub mod batch;
 pub mod bucket;
 pub mod cache;
 pub mod caption;
+mod cicp;
 pub mod collect;
 pub mod colour;
 pub mod csv;

@@ -208,3 +208,133 @@ fn cmyk_jpegs_with_a_profile_are_converted_by_it() {
     assert!(decoded.warnings[0].contains("colour profile"));
     assert_near(first(&decoded), [0, 255, 255], 2);
 }
+
+/// A TIFF of one pixel in inks, with a profile that has as many bytes as those of real presses.
+fn ink_tiff(inks: [u16; 4], bits: u16, profile: &[u8]) -> Vec<u8> {
+    let mut out = b"II\x2A\0\x08\0\0\0".to_vec();
+    let fields = [256u16, 257, 258, 259, 262, 273, 277, 278, 279, 34675];
+    let behind = 8 + 2 + 12 * fields.len() as u32 + 4;
+    out.extend((fields.len() as u16).to_le_bytes());
+    for tag in fields {
+        let (kind, count, value): (u16, u32, u32) = match tag {
+            258 => (3, 4, behind + 8),
+            262 => (3, 1, 5),
+            273 => (4, 1, behind),
+            277 => (3, 1, 4),
+            279 => (4, 1, u32::from(bits / 2)),
+            34675 => (7, profile.len() as u32, behind + 16),
+            _ => (3, 1, 1),
+        };
+        out.extend([tag.to_le_bytes(), kind.to_le_bytes()].concat());
+        out.extend([count.to_le_bytes(), value.to_le_bytes()].concat());
+    }
+    out.extend([0; 4]);
+    let narrow = |ink: u16| if bits == 8 { vec![(ink >> 8) as u8] } else { ink.to_le_bytes().to_vec() };
+    out.extend(inks.into_iter().flat_map(narrow));
+    out.resize(behind as usize + 8, 0);
+    out.extend([bits; 4].map(u16::to_le_bytes).concat());
+    out.extend(profile);
+    out
+}
+
+#[test]
+fn cmyk_tiffs_with_a_profile_are_converted_by_it() {
+    let mut press = press();
+    press.resize(600_000, 0);
+    let size = (press.len() as u32).to_be_bytes();
+    press[..4].copy_from_slice(&size);
+    for (inks, shown) in [([0; 4], [255; 3]), ([65535, 0, 0, 0], [119; 3]), ([0, 0, 0, 65535], [0; 3])] {
+        for bits in [8, 16] {
+            let decoded = decode(&ink_tiff(inks, bits, &press), WHITE).unwrap();
+            assert!(decoded.warnings.is_empty(), "{:?}", decoded.warnings);
+            assert_near(first(&decoded), shown, 4);
+        }
+    }
+    // One for other pictures is not used.
+    let decoded = decode(&ink_tiff([65535, 0, 0, 0], 8, &ColorProfile::new_srgb().encode().unwrap()), WHITE).unwrap();
+    assert!(decoded.warnings[0].contains("colour profile is not used"), "{:?}", decoded.warnings);
+    assert_near(first(&decoded), [0, 255, 255], 1);
+}
+
+/// A picture of one colour with chunks in front of its pixels.
+fn png_with(colour: [u8; 3], chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = png(colour, None);
+    let crc = |bytes: &[u8]| {
+        !bytes.iter().fold(!0u32, |crc, b| (0..8).fold(crc ^ u32::from(*b), |c, _| if c & 1 == 1 { c >> 1 ^ 0xEDB8_8320 } else { c >> 1 }))
+    };
+    for (kind, content) in chunks {
+        let body = [kind.as_slice(), content].concat();
+        let chunk = [(content.len() as u32).to_be_bytes().as_slice(), &body, &crc(&body).to_be_bytes()].concat();
+        bytes.splice(33..33, chunk);
+    }
+    bytes
+}
+
+fn numbers(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
+}
+
+#[test]
+fn code_points_of_a_png_are_obeyed_before_all_else_it_says() {
+    let grey = ColorProfile::new_gray_with_gamma(1.0).encode().unwrap();
+    let p3 = decode(&png_with([234, 51, 35], &[(b"cICP", vec![12, 13, 0, 1]), (b"gAMA", numbers(&[100_000]))]), WHITE).unwrap();
+    assert!(p3.warnings.is_empty(), "{:?}", p3.warnings);
+    assert_near(first(&p3), [255, 0, 0], 6);
+    let mut both = png([10, 200, 30], Some(&grey));
+    let plain = png_with([10, 200, 30], &[(b"cICP", vec![1, 13, 0, 1])]);
+    both.splice(33..33, plain[33..49].iter().copied());
+    for bytes in [both, plain] {
+        let decoded = decode(&bytes, WHITE).unwrap();
+        assert_eq!((first(&decoded), decoded.warnings.len()), ([10, 200, 30], 0), "{:?}", decoded.warnings);
+    }
+    for (transfer, name) in [(16, "PQ"), (18, "HLG")] {
+        let error = decode(&png_with([9; 3], &[(b"cICP", vec![9, transfer, 0, 1])]), WHITE).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("HDR"), "{error}");
+    }
+    for points in [vec![77, 13, 0, 1], vec![9, 99, 0, 1]] {
+        let decoded = decode(&png_with([10, 200, 30], &[(b"cICP", points)]), WHITE).unwrap();
+        assert_eq!(first(&decoded), [10, 200, 30]);
+        assert!(decoded.warnings[0].contains("cICP"), "{:?}", decoded.warnings);
+    }
+}
+
+#[test]
+fn gamma_and_primaries_of_a_png_are_obeyed_where_nothing_else_is_said() {
+    const SRGB: [u32; 8] = [31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000];
+    const P3: [u32; 8] = [31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000];
+    let shown = |colour, chunks: &[(&[u8; 4], Vec<u8>)]| {
+        let decoded = decode(&png_with(colour, chunks), WHITE).unwrap();
+        assert!(decoded.warnings.is_empty(), "{:?}", decoded.warnings);
+        first(&decoded)
+    };
+    // Half of the light is level 188 of sRGB.
+    assert_near(shown([128; 3], &[(b"gAMA", numbers(&[100_000]))]), [188; 3], 1);
+    assert_near(shown([234, 51, 35], &[(b"cHRM", numbers(&P3))]), [255, 0, 0], 6);
+    assert_near(shown([234, 51, 35], &[(b"cHRM", numbers(&P3)), (b"gAMA", numbers(&[45455]))]), [255, 0, 0], 6);
+    // What programs write who mean sRGB.
+    assert_eq!(shown([3, 20, 130], &[(b"cHRM", numbers(&SRGB)), (b"gAMA", numbers(&[45455]))]), [3, 20, 130]);
+    assert_eq!(shown([3, 20, 130], &[(b"sRGB", vec![0]), (b"gAMA", numbers(&[100_000]))]), [3, 20, 130]);
+    for chunks in [(b"gAMA", numbers(&[0])), (b"cHRM", numbers(&[0; 8])), (b"cHRM", numbers(&[1]))] {
+        let decoded = decode(&png_with([3, 20, 130], &[chunks]), WHITE).unwrap();
+        assert_eq!(first(&decoded), [3, 20, 130]);
+        assert!(decoded.warnings[0].contains("not used"), "{:?}", decoded.warnings);
+    }
+    // Grey pictures have no primaries.
+    let mut grey = Vec::new();
+    PngEncoder::new(&mut grey).write_image(&[128; 64], 8, 8, ExtendedColorType::L8).unwrap();
+    let linear = png_with([0; 3], &[(b"gAMA", numbers(&[100_000]))]);
+    grey.splice(33..33, linear[33..49].iter().copied());
+    assert_near(first(&decode(&grey, WHITE).unwrap()), [188; 3], 1);
+}
+
+#[test]
+fn a_picture_that_shows_nothing_gives_a_warning() {
+    let warned = |alpha: [u8; 2]| {
+        let mut out = Vec::new();
+        let pixels: Vec<u8> = alpha.into_iter().flat_map(|alpha| [9, 9, 9, alpha]).collect();
+        PngEncoder::new(&mut out).write_image(&pixels, 2, 1, ExtendedColorType::Rgba8).unwrap();
+        decode(&out, WHITE).unwrap().warnings.join("; ")
+    };
+    assert!(warned([0, 0]).contains("transparent"));
+    assert_eq!(warned([0, 1]), "");
+}

@@ -113,3 +113,14 @@ fn the_scan_lists_a_picture_that_ends_early_by_its_name() {
     assert_eq!((found.pictures.len(), found.rejected.len()), (1, 1), "{found:?}");
     assert!(found.rejected[0].file == "half.jpg" && found.rejected[0].reason.contains("cut short"), "{:?}", found.rejected);
 }
+
+#[test]
+fn a_whole_picture_that_lacks_only_its_end_mark_is_read() {
+    for (name, whole) in sound() {
+        let plain = decode(&whole, WHITE).unwrap().rgb;
+        for missing in [1, 2] {
+            let found = decode(&whole[..whole.len() - missing], WHITE).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+            assert!(found.rgb == plain, "{name}");
+        }
+    }
+}

@@ -547,3 +547,44 @@ fn a_picture_that_changed_since_the_scan_is_not_taken_for_the_one_that_was_scann
     let error = format!("{:#}", dataset.pixels(0, false).unwrap_err());
     assert!(error.contains("a.png") && error.contains("changed since it was scanned"), "{error}");
 }
+
+/// Orientation in EXIF is two bytes; some programs write four.
+#[test]
+fn orientation_in_four_bytes_is_obeyed() {
+    for (big, kind) in [(false, 3u16), (false, 4), (true, 3), (true, 4)] {
+        let two = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+        let four = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+        let value = if kind == 3 { [two(6), [0; 2]].concat() } else { four(6).to_vec() };
+        let order = if big { b"MM" } else { b"II" };
+        let field = [two(0x112), two(kind)].concat();
+        let block = [order.as_slice(), &two(42), &four(8), &two(1), &field, &four(1), &value, &four(0)].concat();
+        let mut jpeg = Vec::new();
+        let mut encoder = JpegEncoder::new_with_quality(&mut jpeg, 98);
+        encoder.set_exif_metadata(block.clone()).unwrap();
+        encoder.write_image(&quarters(32, 16), 32, 16, ExtendedColorType::Rgb8).unwrap();
+        let mut png = Vec::new();
+        let mut encoder = PngEncoder::new(&mut png);
+        encoder.set_exif_metadata(block).unwrap();
+        encoder.write_image(&quarters(32, 16), 32, 16, ExtendedColorType::Rgb8).unwrap();
+        for bytes in [jpeg, png] {
+            let decoded = decode(&bytes).unwrap().rgb;
+            assert_eq!((decoded.width, decoded.height), (16, 32), "{big} {kind}");
+            assert!(near(at(&decoded, 2, 2), [0, 0, 255]), "{:?}", at(&decoded, 2, 2));
+        }
+    }
+}
+
+#[test]
+fn what_a_decoder_says_is_told_in_a_few_lines() {
+    let mut tiff = encode(&DynamicImage::ImageRgb8(quarters(16, 16)), ImageFormat::Tiff);
+    // Numbers of two kinds, which the decoder lists.
+    let (format, short) = (339u16.to_le_bytes(), 3u16.to_le_bytes());
+    let fields = u32::from_le_bytes(tiff[4..8].try_into().unwrap()) as usize;
+    let field = (0..30).map(|i| fields + 2 + 12 * i).find(|at| tiff[*at..*at + 2] == format).unwrap();
+    let place = tiff.len() as u32;
+    tiff.splice(field..field + 12, [[format, short].concat(), [30_000, place].map(u32::to_le_bytes).concat()].concat());
+    tiff.extend((0..30_000u16).flat_map(|i| (1 + i % 2).to_le_bytes()));
+    let error = format!("{:#}", decode(&tiff).unwrap_err());
+    assert!(error.len() < 600, "{} bytes", error.len());
+    assert!(error.contains("TIFF") && error.ends_with("convert it to PNG"), "{error}");
+}

@@ -1,6 +1,7 @@
 //! What an AVIF file holds: items, what is said of them, and how they belong together (HEIF, ISO/IEC 23008-12).
 
 use super::boxes::{Kind, Reader, name};
+use crate::cicp::Cicp;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 
@@ -31,15 +32,6 @@ pub enum Mirror {
     Vertical,
     /// Left and right do.
     Horizontal,
-}
-
-/// How colours are written, in code points (ITU-T H.273).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cicp {
-    pub primaries: u16,
-    pub transfer: u16,
-    pub matrix: u16,
-    pub is_full_range: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -8,15 +8,15 @@ mod container;
 mod rgb;
 
 use crate::av1::{Decoder, Picture};
+use crate::cicp::Cicp;
 use crate::decode::{Upright, admit};
 use crate::format::Format;
 use crate::gate::DECODING;
 use crate::samples::picture;
 use anyhow::{Context, Result, bail, ensure};
 use boxes::{Reader, name};
-use container::{Cicp, Container, Mirror, Property};
+use container::{Container, Mirror, Property};
 use image::DynamicImage;
-use moxcms::{CicpColorPrimaries, CicpProfile, ColorProfile, MatrixCoefficients, TransferCharacteristics};
 use rgb::{Alpha, convert};
 
 /// What decoding takes for each pixel, here and in the decoder's process: planes of three deep channels twice, the picture, and
@@ -36,7 +36,7 @@ pub fn read(bytes: &[u8]) -> Result<Upright> {
     let alpha = alpha.context("its transparency can't be read")?;
     drop(decoder);
     let cicp = cicp(&container, primary, &colours)?;
-    let icc = profile(&container, primary, cicp)?;
+    let (icc, warning) = profile(&container, primary, cicp)?;
     let is_multiplied = alpha_item.is_some_and(|alpha| container.references(*b"prem", primary).contains(&alpha));
     let alpha = alpha.as_ref().map(|picture| Alpha { picture, is_multiplied });
     let (samples, channels) = convert(&colours, cicp, alpha)?;
@@ -44,7 +44,8 @@ pub fn read(bytes: &[u8]) -> Result<Upright> {
     for property in container.properties(primary)? {
         image = transform(image, property)?;
     }
-    let warnings = container.is_animated.then(|| "animated: only the first frame is used".to_string()).into_iter().collect();
+    let animated = container.is_animated.then(|| "animated: only the first frame is used".to_string());
+    let warnings = animated.into_iter().chain(warning).collect();
     Ok(Upright { image, icc, warnings, room })
 }
 
@@ -145,37 +146,20 @@ fn cicp(container: &Container, item: u32, picture: &Picture) -> Result<Cicp> {
     Ok(stored.unwrap_or(Cicp { primaries, transfer, matrix, is_full_range: reply.is_full_range }))
 }
 
-/// The profile of the colours, if they aren't sRGB's.
-fn profile(container: &Container, item: u32, cicp: Cicp) -> Result<Option<Vec<u8>>> {
-    for (transfer, name) in [(16, "PQ"), (18, "HLG")] {
-        ensure!(cicp.transfer != transfer, "an HDR picture ({name}), which can't be read here; convert it to PNG in sRGB");
-    }
+/// The profile of the colours, if they aren't sRGB's, and a warning about it.
+fn profile(container: &Container, item: u32, cicp: Cicp) -> Result<(Option<Vec<u8>>, Option<String>)> {
+    cicp.admit()?;
     let icc = container.properties(item)?.into_iter().find_map(|property| match property {
         Property::Icc(icc) => Some(icc.to_vec()),
         _ => None,
     });
-    Ok(icc.or_else(|| profile_of(cicp)))
-}
-
-fn profile_of(cicp: Cicp) -> Option<Vec<u8>> {
-    let code = |point: u16| u8::try_from(point).unwrap_or_default();
-    // The curves of television are shown by sRGB's wherever pictures are shown.
-    let transfer = match cicp.transfer {
-        1 | 2 | 6 | 13 | 14 | 15 => TransferCharacteristics::Srgb,
-        other => TransferCharacteristics::try_from(code(other)).ok()?,
-    };
-    let primaries = match cicp.primaries {
-        1 | 2 if transfer == TransferCharacteristics::Srgb => return None,
-        2 => CicpColorPrimaries::Bt709,
-        other => CicpColorPrimaries::try_from(code(other)).ok()?,
-    };
-    let profile = CicpProfile {
-        color_primaries: primaries,
-        transfer_characteristics: transfer,
-        matrix_coefficients: MatrixCoefficients::Identity,
-        full_range: true,
-    };
-    ColorProfile::new_from_cicp(profile).encode().ok()
+    if icc.is_some() {
+        return Ok((icc, None));
+    }
+    Ok(match cicp.profile() {
+        Ok(profile) => (profile, None),
+        Err(why) => (None, Some(format!("its code points of colours (nclx) are not used: {why:#}"))),
+    })
 }
 
 fn transform(image: DynamicImage, property: &Property) -> Result<DynamicImage> {

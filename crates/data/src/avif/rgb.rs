@@ -2,8 +2,8 @@
 //!
 //! Colours that are sampled in halves are interpolated linearly between the middles of their pixels, as libavif does.
 
-use super::container::Cicp;
 use crate::av1::{Layout, Picture};
+use crate::cicp::Cicp;
 use crate::samples::{Channels, Samples};
 use anyhow::{Result, bail, ensure};
 

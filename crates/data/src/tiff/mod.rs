@@ -43,8 +43,7 @@ pub fn read(bytes: &[u8]) -> Result<Upright> {
     let icc = page.bytes(PROFILE).filter(|icc| icc.len() <= MOST_PROFILE).map(<[u8]>::to_vec);
     let is_profile_lost = icc.is_none() && page.has(PROFILE);
     let (mut image, icc, warning) = picture_of(samples, row_bytes, planes, &layout, icc)?;
-    let orientation = page.number(ORIENTATION).and_then(|number| Orientation::from_exif(u8::try_from(number).ok()?));
-    image.apply_orientation(orientation.unwrap_or(Orientation::NoTransforms));
+    image.apply_orientation(turned(page).unwrap_or(Orientation::NoTransforms));
     let mut warnings: Vec<String> = warning.into_iter().collect();
     if is_profile_lost {
         warnings.push("its colour profile is not used: it is damaged or larger than 16 MiB".to_string());
@@ -53,6 +52,15 @@ pub fn read(bytes: &[u8]) -> Result<Upright> {
         warnings.push("it has several pages: only the first is used".to_string());
     }
     Ok(Upright { image, icc, warnings, room })
+}
+
+/// How the picture of a file, or of the file that an EXIF block is from, has to be turned.
+pub fn orientation(bytes: &[u8]) -> Option<Orientation> {
+    turned(pages(bytes).first()?)
+}
+
+fn turned(page: &Page) -> Option<Orientation> {
+    Orientation::from_exif(u8::try_from(page.number(ORIENTATION)?).ok()?)
 }
 
 /// A small copy of another page, or a mask for it.
