@@ -5,6 +5,7 @@
 //! around it; words are replaced; random triggers are added; `[trigger]` and `[name]` become the trigger word, and a text that still
 //! lacks it gets it in front. Without tag dropout and shuffling a text keeps every letter as it is.
 
+use crate::trigger;
 use base::Rng;
 use encoding_rs::Encoding;
 
@@ -158,14 +159,14 @@ impl CaptionOptions {
     }
 
     fn with_trigger(&self, text: &str) -> String {
-        let trigger = self.trigger_word.as_deref().unwrap_or_default();
-        let text = text.replace("[trigger]", trigger).replace("[name]", trigger).trim().to_string();
-        if trigger.is_empty() || text.contains(trigger) {
+        let word = self.trigger_word.as_deref().unwrap_or_default();
+        let text = trigger::fill(text, word).trim().to_string();
+        if word.is_empty() || trigger::has_word(&text, word) {
             text
         } else if text.is_empty() {
-            trigger.to_string()
+            word.to_string()
         } else {
-            format!("{trigger} {text}")
+            format!("{word} {text}")
         }
     }
 }
@@ -260,6 +261,13 @@ mod tests {
         assert_eq!(texts(&options, caption, 80), ["a red hat", "a blue hat", "bare {head}"].map(String::from).into());
         assert_eq!(texts(&options, "un{closed|x", 3), ["un{closed|x".to_string()].into());
         assert_eq!(texts(&options, "", 3), [String::new()].into());
+    }
+
+    #[test]
+    fn a_trigger_word_that_is_only_a_part_of_another_word_is_put_in_front() {
+        let options = CaptionOptions { trigger_word: Some("zwx".into()), ..CaptionOptions::default() };
+        let whole = |text: &str| options.whole(text);
+        assert_eq!(["zwxx cat", "a zwx cat", "a [Trigger]"].map(whole), ["zwx zwxx cat", "a zwx cat", "a zwx"]);
     }
 
     #[test]

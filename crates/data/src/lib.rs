@@ -41,6 +41,7 @@ pub mod scan;
 pub mod tags;
 pub mod text;
 mod tiff;
+mod trigger;
 mod validation;
 
 pub use batch::{Batch, BatchItem, Schedule, Step};

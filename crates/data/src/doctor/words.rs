@@ -2,6 +2,7 @@
 
 use super::{Finding, Kind, Questions};
 use crate::dataset::Dataset;
+use crate::trigger;
 use base::counted;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -107,7 +108,7 @@ pub fn findings(dataset: &Dataset, questions: &Questions) -> Vec<Finding> {
         let what = format!("{} {what}", counted(files.len(), noun));
         Finding::new(kind, files, what, advice)
     };
-    filled.map(finding).chain(same(&texts)).chain(trigger(dataset, &texts)).collect()
+    filled.map(finding).chain(same(&texts)).chain(of_trigger(dataset, &texts)).collect()
 }
 
 fn files(texts: &[Text], picked: impl Fn(&Text) -> bool) -> Vec<String> {
@@ -127,14 +128,14 @@ fn same(texts: &[Text]) -> Option<Finding> {
 
 /// Captions without the word that the others begin with. A trigger word that is set is put in front of those that lack it, so there it
 /// can only be missing by another spelling.
-fn trigger(dataset: &Dataset, texts: &[Text]) -> Option<Finding> {
+fn of_trigger(dataset: &Dataset, texts: &[Text]) -> Option<Finding> {
     let set = dataset.options.iter().find_map(|options| options.caption.trigger_word.clone());
     let written: Vec<&Text> = texts.iter().filter(|t| !t.filled).collect();
     let first = |text: &str| text.split([',', ' ', '\n']).find(|word| !word.is_empty()).map(str::to_string);
     if let Some(word) = set {
         let other = |t: &&&Text| {
             let bare = dataset.entries.iter().find(|e| e.picture.file == t.file).map(|e| e.caption.text.as_str()).unwrap_or_default();
-            !bare.contains(&word) && bare.to_lowercase().contains(&word.to_lowercase())
+            !trigger::has_word(bare, &word) && trigger::has_word(&bare.to_lowercase(), &word.to_lowercase())
         };
         let files: Vec<String> = written.iter().filter(other).map(|t| t.file.to_string()).collect();
         let what = format!("{} with the trigger word \"{word}\" in other letters", counted(files.len(), "caption"));
@@ -144,7 +145,7 @@ fn trigger(dataset: &Dataset, texts: &[Text]) -> Option<Finding> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     written.iter().filter_map(|t| first(&t.text)).for_each(|word| *counts.entry(word).or_default() += 1);
     let (word, count) = counts.into_iter().filter(|(word, _)| word.chars().count() > 2).max_by_key(|(_, count)| *count)?;
-    let missing: Vec<String> = written.iter().filter(|t| !t.text.contains(&word)).map(|t| t.file.to_string()).collect();
+    let missing: Vec<String> = written.iter().filter(|t| !trigger::has_word(&t.text, &word)).map(|t| t.file.to_string()).collect();
     let likely = written.len() >= FEW && count as f64 >= TRIGGER_SHARE * written.len() as f64;
     let shown = base::excerpt(&word, 40);
     let what = format!("{count} of {} captions begin with \"{shown}\", and {} don't have it at all", written.len(), missing.len());
