@@ -6,6 +6,7 @@ use crate::list::{self, List, Row};
 use crate::mask::MaskSource;
 use crate::scan::{self, Picture, Rejected, Scan, examine_all, listed, scan};
 use anyhow::{Result, ensure};
+use base::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -35,7 +36,7 @@ fn from_list(options: &DatasetOptions) -> Result<Gathered> {
     let List { rows, mut bad } = list::read(&options.folder, options.caption.column.as_deref(), options.caption.encoding)?;
     let base = options.folder.parent().unwrap_or(Path::new("."));
     let files: Vec<(PathBuf, String)> = rows.iter().map(|row| (list::path_in(base, &row.file), row.file.clone())).collect();
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered { notes: repeated(&options.folder, &rows, &files).into_iter().collect(), ..Gathered::default() };
     for (row, found) in rows.into_iter().zip(examine_all(&files)) {
         match found {
             Ok(picture) => gathered.candidates.push(Candidate { picture, listed: row.caption, folder: None }),
@@ -50,6 +51,23 @@ fn from_list(options: &DatasetOptions) -> Result<Gathered> {
         if gathered.rejected.is_empty() { "it is empty".to_string() } else { listed(&gathered.rejected) }
     );
     Ok(gathered)
+}
+
+/// Says that lines of a list name one picture: it may be meant, with several texts.
+fn repeated(list: &Path, rows: &[Row], files: &[(PathBuf, String)]) -> Option<String> {
+    let mut first: BTreeMap<PathBuf, &Row> = BTreeMap::new();
+    let pairs = rows.iter().zip(files).map(|(row, (path, _))| (*first.entry(plain(path)).or_insert(row), row));
+    let mut again = pairs.filter(|(earlier, row)| earlier.place != row.place);
+    let (earlier, row) = again.next()?;
+    let more = again.count();
+    let others = if more > 0 { format!(", and {} like it", counted(more, "line")) } else { String::new() };
+    Some(format!(
+        "{}: {} names {}, as {} does{others}: each line is an occurrence of its own",
+        list.display(),
+        row.place,
+        row.file,
+        earlier.place
+    ))
 }
 
 fn from_folder(options: &DatasetOptions) -> Result<Gathered> {

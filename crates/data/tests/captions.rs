@@ -50,6 +50,13 @@ fn a_metadata_list_with_a_missing_picture_an_extra_column_and_a_blank_line_is_us
     let rejected: Vec<String> = dataset.rejected.iter().map(|(_, r)| format!("{}: {}", r.file, r.reason)).collect();
     assert!(rejected[0].contains("set.jsonl line 3") && rejected[0].contains("no such file"), "{rejected:?}");
     assert!(rejected[1].contains("set.jsonl line 4") && rejected[1].contains("no picture"), "{rejected:?}");
+    assert!(dataset.notes.is_empty(), "{:?}", dataset.notes);
+    let thrice = "{\"image\": \"pics/a.png\"}\n{\"image\": \"pics/a.png\", \"text\": \"b\"}\n{\"image\": \"./pics/a.png\"}\n";
+    put(dir.path(), "thrice.jsonl", thrice);
+    let dataset = build(options(&dir.path().join("thrice.jsonl")));
+    assert_eq!(dataset.entries.len(), 3);
+    let note = dataset.notes.join(" ");
+    assert!(note.contains("thrice.jsonl line 2 names pics/a.png, as thrice.jsonl line 1 does, and 1 line like it"), "{note}");
     put(dir.path(), "none.jsonl", "{\"image\": \"pics/gone.png\"}\n");
     assert!(error(options(&dir.path().join("none.jsonl"))).contains("none.jsonl line 1"));
     put(dir.path(), "empty.jsonl", "\n");
