@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Lays all overrides over a run. `datasets.0.resolution` addresses an entry of a list.
 pub(crate) fn apply(tree: &mut Node, overrides: &[(String, String)], wrong: &mut Vec<Wrong>) {
     for (i, (key, value)) in overrides.iter().enumerate() {
-        let place = Place::Set(i);
+        let place = Place::Set(i as u32);
         let parts: Vec<&str> = key.split('.').collect();
         let laid = read(key, value, place).and_then(|node| Layer { overrides, place }.lay(tree, "", &WHOLE, &parts, node));
         if let Err(error) = laid {
@@ -84,7 +84,7 @@ impl Layer<'_> {
                     && !matches!(under.content, Content::Null)
                     && !under.says(&value)
                 {
-                    let (key, other) = self.overrides.get(other).context("only overrides stand there")?;
+                    let (key, other) = self.overrides.get(other as usize).context("only overrides stand there")?;
                     bail!("{path} has another value by --set {key}={other}; keep one");
                 }
                 *under = value;

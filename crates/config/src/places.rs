@@ -24,7 +24,7 @@ impl<'a> Places<'a> {
     pub fn show(&self, place: Place) -> String {
         match place {
             Place::File(line, column) => format!("{}:{line}:{column}", self.origin),
-            Place::Set(i) => self.overrides.get(i).map_or(String::new(), |(key, value)| format!("--set {key}={value}")),
+            Place::Set(i) => self.overrides.get(i as usize).map_or(String::new(), |(key, value)| format!("--set {key}={value}")),
             Place::Unknown => self.origin.to_string(),
         }
     }

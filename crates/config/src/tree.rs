@@ -13,19 +13,20 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// Line and column of the file.
-    File(u64, u64),
+    File(u32, u32),
     /// The `--set` of that number.
-    Set(usize),
+    Set(u32),
     #[default]
     Unknown,
 }
 
+/// Numbers of 32 bits: files have at most a few megabytes, and what aliases unfold to should stay small.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     pub place: Place,
     pub content: Content,
     /// The bytes of the text that a plain scalar is written in.
-    span: (usize, usize),
+    span: (u32, u32),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -248,7 +249,7 @@ impl Node {
         let span = self.span;
         match &mut self.content {
             Content::Bool(_, raw) | Content::Unsigned(_, raw) | Content::Signed(_, raw) | Content::Float(_, raw) => {
-                *raw = text.get(span.0..span.1).unwrap_or_default().trim().to_string();
+                *raw = text.get(span.0 as usize..span.1 as usize).unwrap_or_default().trim().to_string();
             }
             Content::List(items) => items.iter_mut().for_each(|item| item.fill(text)),
             Content::Map(entries) => entries.iter_mut().for_each(|entry| entry.node.fill(text)),
@@ -257,15 +258,19 @@ impl Node {
     }
 }
 
+fn short(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 fn place(at: Location) -> Place {
-    if at.line() > 0 { Place::File(at.line(), at.column()) } else { Place::Unknown }
+    if at.line() > 0 { Place::File(short(at.line()), short(at.column())) } else { Place::Unknown }
 }
 
 fn node(read: Spanned<Node>) -> Node {
     let span = read.defined.span();
-    let start = span.byte_offset().unwrap_or_default() as usize;
-    let end = start + span.byte_len().unwrap_or_default() as usize;
-    Node { place: place(read.referenced), content: read.value.content, span: (start, end) }
+    let start = span.byte_offset().unwrap_or_default();
+    let end = start + span.byte_len().unwrap_or_default();
+    Node { place: place(read.referenced), content: read.value.content, span: (short(start), short(end)) }
 }
 
 impl<'de> Deserialize<'de> for Node {
