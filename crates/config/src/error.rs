@@ -136,6 +136,19 @@ fn in_our_words(text: String) -> String {
         ("unclosed bracket '['", "`[` is never closed: its `]` is missing"),
         ("illegal placement of ':'", "a `:` can't stand here; is a `[`, a `{` or a quote in front of it never closed?"),
         ("mismatched bracket '['", "`[` is not closed by `]` but by `}`: a `]` is missing"),
+        ("budget breached: Nodes", "more values than a config can have, those counted that aliases (`*name`) repeat"),
+        ("recursive references", "an alias (`*name`) stands within what it names"),
+        ("unknown anchor", "`*` begins an alias, and nothing has this name: put a text that begins with `*` in quotes"),
+        (
+            "mapping values are not allowed",
+            "a `:` can't stand here; on this line or the one before a `:` has no space behind it, a `=` stands in its place, or the indent is wrong",
+        ),
+        (
+            "did not find expected '-' indicator",
+            "a list ends here in the middle of an entry: put an entry that begins with `[`, `{`, `*`, `&`, `!` or `@` in quotes",
+        ),
+        ("hexadecimal number", "a `\\` in double quotes begins a special sign: use single quotes, or `/` in paths"),
+        ("expected <document start>", "this is no YAML; sd-scripts' TOML files and command lines are read by `velatura config import`"),
         ("mismatched bracket '{'", "`{` is not closed by `}` but by `]`: a `}` is missing"),
     ];
     rows.iter().find(|(sign, _)| text.contains(sign)).map_or(text, |(_, ours)| ours.to_string())

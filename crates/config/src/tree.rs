@@ -59,10 +59,14 @@ pub(crate) struct Clash {
     pub places: [Place; 2],
 }
 
+/// Values of a file, those counted that aliases repeat: far more than anyone writes, and a memory that stays small.
+const MOST_VALUES: usize = 200_000;
+
 /// Reads a document with the strictness that every file gets: YAML 1.2 booleans, one document.
 pub(crate) fn parse(text: &str) -> Result<Node, Error> {
     let options = serde_saphyr::options! {
         strict_booleans: true,
+        budget: serde_saphyr::budget! { max_nodes: MOST_VALUES },
         // Told together with everything else that is wrong:
         non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::PassThrough,
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::PassThrough,

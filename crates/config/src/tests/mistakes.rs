@@ -354,3 +354,21 @@ fn a_family_of_models_that_is_not_supported_is_told_with_its_place() {
         assert_eq!(config.model.arch.as_deref(), Some(family));
     }
 }
+
+#[test]
+fn what_the_yaml_reader_says_is_said_for_users() {
+    for (text, word) in [
+        ("name: a\ntrain:\n  steps=4\n  lr: 1e-4\n", "`=`"),
+        ("name: a\nsample:\n  prompts:\n    - [trigger] a cat\n", "in quotes"),
+        ("name: a\ntrigger_word: *foo*\n", "in quotes"),
+        ("name: \"C:\\Users\"\n", "single quotes"),
+        ("a: &a [*a]\n", "within what it names"),
+        (
+            "a: &a [x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\ne: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: [*e, *e, *e, *e, *e, *e, *e, *e, *e, *e]\n",
+            "aliases",
+        ),
+    ] {
+        let error = format!("{:#}", crate::load(text.as_bytes(), "c.yaml", &[]).expect_err(text));
+        assert!(error.starts_with("c.yaml:") && error.contains(word), "{text}: {error}");
+    }
+}
