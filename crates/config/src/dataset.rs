@@ -268,6 +268,23 @@ impl DatasetConfig {
         if let Some((min, max)) = self.min_bucket.zip(self.max_bucket).filter(|(min, max)| min > max) {
             findings.wrong(format!("{} ({min}) is more than {} ({max})", key("min_bucket"), key("max_bucket")));
         }
+        // With these a bucket of the resolution's own shape could not exist.
+        let judged = if is_ratio || self.bucket_no_upscale || !self.buckets { &[][..] } else { &self.resolution };
+        for Resolution { width, height } in judged.iter().copied() {
+            let resolution = format!("{} ({width}x{height})", key("resolution"));
+            if let Some(max) = self.max_bucket.filter(|max| *max < width.max(height)) {
+                findings.wrong(format!(
+                    "{} ({max}) is less than the longest side of {resolution}; raise it, or leave it out",
+                    key("max_bucket")
+                ));
+            }
+            if let Some(min) = self.min_bucket.filter(|min| *min > width.min(height)) {
+                findings.wrong(format!(
+                    "{} ({min}) is more than the shortest side of {resolution}; lower it, or leave it out",
+                    key("min_bucket")
+                ));
+            }
+        }
         if is_ratio && limited {
             findings.notice(format!("{} and max_bucket have no effect with bucket_scheme: ratio; `list` has limits", key("min_bucket")));
         }

@@ -224,6 +224,9 @@ fn conflicts_name_both_keys() {
         ("cache_text_embeddings: true, token_dropout_rate: 0.1", ["cache_text_embeddings", "token_dropout_rate"]),
         ("cache_latents: false, cache_latents_to_disk: true", ["cache_latents:", "cache_latents_to_disk"]),
         ("min_bucket: 512, max_bucket: 256", ["min_bucket", "max_bucket"]),
+        ("bucket_scheme: list, resolution: [256, 512], max_bucket: 300", ["max_bucket (300)", "datasets[0].resolution (512x512)"]),
+        ("bucket_scheme: list, resolution: 768x1152, max_bucket: 1024", ["max_bucket (1024)", "datasets[0].resolution (768x1152)"]),
+        ("bucket_scheme: list, resolution: 512, min_bucket: 768", ["min_bucket (768)", "datasets[0].resolution (512x512)"]),
     ] {
         assert_says(&refused(&MINIMAL.replace("- folder_path: /imgs", &format!("- {{folder_path: /imgs, {dataset}}}"))), &keys);
     }
