@@ -118,7 +118,7 @@ fn arranged<T: Level>(values: Vec<T>, planes: usize, layout: &Layout) -> Vec<T> 
     for pixel in values.chunks_exact(layout.channels) {
         let alpha = if layout.alpha == Alpha::Multiplied { pixel[colours].into() } else { T::MOST };
         for colour in &pixel[..colours] {
-            let divided = if alpha == 0 { 0 } else { (((*colour).into() * T::MOST + alpha / 2) / alpha).min(T::MOST) };
+            let divided = ((*colour).into() * T::MOST + alpha / 2).checked_div(alpha).unwrap_or(0).min(T::MOST);
             out.push(T::of(if is_white_zero { T::MOST - divided } else { divided }));
         }
         out.extend(pixel[colours..].iter().take(usize::from(has_alpha)));
