@@ -24,14 +24,17 @@ const ELSEWHERE: [(&str, &str); 20] = [
     ("image_folder", "folder_path"),
 ];
 
-/// The key among those of a section that is meant for sure: in other letters, under another tool's name, or by its last words.
+/// The key among those of a section that is meant for sure: in other letters, under another tool's name, or by its first or last words.
 pub(crate) fn meant_by(key: &str, expected: &[&'static str]) -> Option<&'static str> {
     let lower = key.to_lowercase();
     let listed = |name: &str| expected.iter().copied().find(|known| *known == name);
     let translated = || ELSEWHERE.iter().filter(|(name, _)| *name == lower).find_map(|(_, ours)| listed(ours));
-    listed(&lower).or_else(translated).or_else(|| {
-        let mut ends = expected.iter().filter(|known| known.strip_suffix(&*lower).is_some_and(|before| before.ends_with('_')));
-        let (first, second) = (ends.next().copied(), ends.next());
+    let only = |is_meant: &dyn Fn(&str) -> bool| {
+        let mut found = expected.iter().copied().filter(|known| is_meant(known));
+        let (first, second) = (found.next(), found.next());
         first.filter(|_| key.len() > 2 && second.is_none())
-    })
+    };
+    let begun = || only(&|known| known.strip_prefix(&*lower).is_some_and(|rest| rest.starts_with('_')));
+    let ended = || only(&|known| known.strip_suffix(&*lower).is_some_and(|before| before.ends_with('_')));
+    listed(&lower).or_else(translated).or_else(begun).or_else(ended)
 }

@@ -45,7 +45,7 @@ fn unknown_keys_types_ranges_and_repetitions_are_told_together_each_with_its_pla
         &message,
         &[
             "20 keys of c.yaml can't be used as they are:\n",
-            "c.yaml:2:1: unknown key `trigger`; the nearest key is `trigger_word`",
+            "c.yaml:2:1: unknown key `trigger`; `trigger_word` is meant",
             "c.yaml:3:26: `model.low_vram`: expected true or false, found the number 7",
             "c.yaml:6:5: unknown key `datasets[0].caption_extention`; the nearest key is `datasets[0].caption_extension`",
             "c.yaml:7:5: `datasets[0].num_repeats`: -1 is negative",
