@@ -7,6 +7,7 @@ pub mod code_page;
 pub mod dtype;
 pub mod fs;
 pub mod nearest;
+pub mod placeholder;
 pub mod quantized;
 pub mod rng;
 pub mod shape;

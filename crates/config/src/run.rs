@@ -194,14 +194,11 @@ pub(crate) fn text(value: Option<String>) -> Option<String> {
 /// A trigger word, which may not be what it is put in place of.
 pub(crate) fn read_trigger(key: &str, word: Option<String>) -> Result<Option<String>> {
     let word = text(word);
-    if let Some(placeholder) = PLACEHOLDERS.into_iter().find(|placeholder| word.as_ref().is_some_and(|word| word.contains(placeholder))) {
+    if let Some(placeholder) = word.as_deref().and_then(base::placeholder::find) {
         bail!("{key}: {placeholder} stands for the trigger word in captions and prompts; write the word itself");
     }
     Ok(word)
 }
-
-/// What the trigger word is put in place of in captions and prompts; in paths the second is the run's name.
-const PLACEHOLDERS: [&str; 2] = ["[trigger]", "[name]"];
 
 fn check_kind(kind: Option<&str>) -> Result<()> {
     match kind {
@@ -241,7 +238,7 @@ pub(crate) fn check_name(name: &str) -> Result<String> {
     if let Some(bad) = name.chars().find(|c| c.is_control() || "/\\:*?\"<>|".contains(*c)) {
         bail!("name: `{}` can't be used in file names; put folders into training_folder", bad.escape_default());
     }
-    let placeholder = PLACEHOLDERS.into_iter().find(|placeholder| name.contains(placeholder));
+    let placeholder = base::placeholder::find(name);
     let variable = || name.match_indices('$').find_map(|(start, _)| path::variable(&name[start..]));
     if let Some(shown) = placeholder.or_else(variable) {
         bail!("name: {shown} can't stand in a name, because nothing is put in its place; write the name itself");

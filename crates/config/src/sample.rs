@@ -299,6 +299,5 @@ fn sampler(name: Option<&str>, findings: &mut Findings) -> Sampler {
 
 /// Prompts get the trigger word only where they ask for it; without one the placeholder goes away.
 fn with_trigger(prompt: &str, trigger: Option<&str>) -> String {
-    let trigger = trigger.unwrap_or_default();
-    prompt.replace("[trigger]", trigger).replace("[name]", trigger).trim().to_string()
+    base::placeholder::fill(prompt, trigger.unwrap_or_default()).trim().to_string()
 }

@@ -6,7 +6,7 @@
 //! lacks it gets it in front. Without tag dropout and shuffling a text keeps every letter as it is.
 
 use crate::trigger;
-use base::Rng;
+use base::{Rng, placeholder};
 use encoding_rs::Encoding;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -160,7 +160,7 @@ impl CaptionOptions {
 
     fn with_trigger(&self, text: &str) -> String {
         let word = self.trigger_word.as_deref().unwrap_or_default();
-        let text = trigger::fill(text, word).trim().to_string();
+        let text = placeholder::fill(text, word).trim().to_string();
         if word.is_empty() || trigger::has_word(&text, word) {
             text
         } else if text.is_empty() {

@@ -1,21 +1,4 @@
-//! The trigger word in captions: where it stands, and where it is to be put.
-
-/// The places that stand for it, in letters of any case.
-const PLACES: [&str; 2] = ["[trigger]", "[name]"];
-
-/// Puts the trigger word (maybe none) into its places.
-pub fn fill(text: &str, trigger: &str) -> String {
-    let (mut filled, mut rest) = (String::new(), text);
-    while let Some(open) = rest.find('[') {
-        let (before, after) = rest.split_at(open);
-        filled.push_str(before);
-        let here = |place: &&&str| after.get(..place.len()).is_some_and(|head| head.eq_ignore_ascii_case(place));
-        let place = PLACES.iter().find(here);
-        filled.push_str(if place.is_some() { trigger } else { "[" });
-        rest = &after[place.map_or(1, |place| place.len())..];
-    }
-    filled + rest
-}
+//! The trigger word in captions: whether it stands there.
 
 /// Whether a text has a word: not as a part of a longer one, but in scripts that put no spaces between words anywhere.
 pub fn has_word(text: &str, word: &str) -> bool {
@@ -48,10 +31,5 @@ mod tests {
         {
             assert!(has_word(text, word), "{text}: {word}");
         }
-    }
-
-    #[test]
-    fn places_for_the_trigger_word_are_known_in_letters_of_any_case() {
-        assert_eq!(fill("a [Trigger], [trigger] [NAME] [x] [tr[name]é[", "zwx"), "a zwx, zwx zwx [x] [trzwxé[");
     }
 }
