@@ -65,30 +65,27 @@ const STRIP: u32 = 1 << 15;
 
 fn convert(image: &DynamicImage, profile: &ColorProfile, layout: Layout) -> Result<Vec<u8>> {
     let (width, height) = (image.width(), image.height());
-    let is_deep = image.color().bytes_per_pixel() / image.color().channel_count() > 1;
-    let (srgb, options) = (ColorProfile::new_srgb(), TransformOptions::default());
-    let deep =
-        is_deep.then(|| profile.create_transform_16bit(layout, &srgb, Layout::Rgb, options)).transpose().context("no way to sRGB")?;
-    let plain = profile.create_transform_8bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
-    let mut rgb = Vec::with_capacity(width as usize * height as usize * 3);
     let rows = (STRIP / width.max(1)).max(1);
-    for top in (0..height).step_by(rows as usize) {
-        let strip = image.crop_imm(0, top, width, rows.min(height - top));
-        let values = strip.width() as usize * strip.height() as usize * 3;
-        let is_grey = layout == Layout::Gray;
-        match &deep {
-            Some(transform) => {
-                let source = if is_grey { strip.into_luma16().into_raw() } else { strip.into_rgb16().into_raw() };
-                let mut out = vec![0; values];
-                transform.transform(&source, &mut out).context("it can't be applied")?;
-                rgb.extend(out.into_iter().map(eight_bits));
-            }
-            None => {
-                let source = if is_grey { strip.into_luma8().into_raw() } else { strip.into_rgb8().into_raw() };
-                let at = rgb.len();
-                rgb.resize(at + values, 0);
-                plain.transform(&source, &mut rgb[at..]).context("it can't be applied")?;
-            }
+    let strips = (0..height).step_by(rows as usize).map(|top| image.crop_imm(0, top, width, rows.min(height - top)));
+    let mut rgb = Vec::with_capacity(width as usize * height as usize * 3);
+    let values = |strip: &DynamicImage| strip.width() as usize * strip.height() as usize * 3;
+    let (srgb, options, is_grey) = (ColorProfile::new_srgb(), TransformOptions::default(), layout == Layout::Gray);
+    if image.color().bytes_per_pixel() / image.color().channel_count() > 1 {
+        let transform = profile.create_transform_16bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
+        for strip in strips {
+            let count = values(&strip);
+            let source = if is_grey { strip.into_luma16().into_raw() } else { strip.into_rgb16().into_raw() };
+            let mut out = vec![0; count];
+            transform.transform(&source, &mut out).context("it can't be applied")?;
+            rgb.extend(out.into_iter().map(eight_bits));
+        }
+    } else {
+        let transform = profile.create_transform_8bit(layout, &srgb, Layout::Rgb, options).context("no way to sRGB")?;
+        for strip in strips {
+            let at = rgb.len();
+            rgb.resize(at + values(&strip), 0);
+            let source = if is_grey { strip.into_luma8().into_raw() } else { strip.into_rgb8().into_raw() };
+            transform.transform(&source, &mut rgb[at..]).context("it can't be applied")?;
         }
     }
     Ok(rgb)
