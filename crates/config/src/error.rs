@@ -136,6 +136,7 @@ fn in_our_words(text: String) -> String {
         ("unclosed bracket '['", "`[` is never closed: its `]` is missing"),
         ("illegal placement of ':'", "a `:` can't stand here; is a `[`, a `{` or a quote in front of it never closed?"),
         ("mismatched bracket '['", "`[` is not closed by `]` but by `}`: a `]` is missing"),
+        ("mismatched bracket '{'", "`{` is not closed by `}` but by `]`: a `}` is missing"),
         ("budget breached: Nodes", "more values than a config can have, those counted that aliases (`*name`) repeat"),
         ("recursive references", "an alias (`*name`) stands within what it names"),
         ("unknown anchor", "`*` begins an alias, and nothing has this name: put a text that begins with `*` in quotes"),
@@ -149,7 +150,6 @@ fn in_our_words(text: String) -> String {
         ),
         ("hexadecimal number", "a `\\` in double quotes begins a special sign: use single quotes, or `/` in paths"),
         ("expected <document start>", "this is no YAML; sd-scripts' TOML files and command lines are read by `velatura config import`"),
-        ("mismatched bracket '{'", "`{` is not closed by `}` but by `]`: a `}` is missing"),
     ];
     rows.iter().find(|(sign, _)| text.contains(sign)).map_or(text, |(_, ours)| ours.to_string())
 }
